@@ -1,0 +1,106 @@
+"""Registers the models of this package with the transformers Auto classes, without importing transformers.
+
+`import transformers` costs more than a second, so `import rrg_hf` must not do it. The registration therefore waits
+for the module that holds each Auto mapping: at once when it is already imported, else right after its import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_AUTO = "transformers.models.auto"
+
+
+def _register_configs() -> None:
+    from transformers import AutoConfig
+
+    from .modeling.palm.configuration_palm import PalmConfig
+
+    AutoConfig.register(PalmConfig.model_type, PalmConfig, exist_ok=True)
+
+
+def _register_models() -> None:
+    from transformers import AutoModel, AutoModelForImageTextToText
+
+    from .modeling.palm.configuration_palm import PalmConfig
+    from .modeling.palm.modeling_palm import PalmForReportGeneration, PalmModel
+
+    AutoModel.register(PalmConfig, PalmModel, exist_ok=True)
+    AutoModelForImageTextToText.register(PalmConfig, PalmForReportGeneration, exist_ok=True)
+
+
+def _register_processors() -> None:
+    from transformers import AutoProcessor
+
+    from .modeling.palm.configuration_palm import PalmConfig
+    from .modeling.palm.processing_palm import PalmProcessor
+
+    AutoProcessor.register(PalmConfig, PalmProcessor, exist_ok=True)
+
+
+_REGISTRATIONS: dict[str, Callable[[], None]] = {
+    f"{_AUTO}.configuration_auto": _register_configs,
+    f"{_AUTO}.modeling_auto": _register_models,
+    f"{_AUTO}.processing_auto": _register_processors,
+}
+
+
+class _AfterImport(Loader):
+    """Runs the real loader, then the registration."""
+
+    def __init__(self, loader: Loader, register: Callable[[], None]) -> None:
+        self.loader = loader
+        self.register = register
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The module must look as if nobody had wrapped its loader (pickling and inspect read these).
+        module.__loader__ = self.loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
+        self.loader.exec_module(module)
+        self.register()
+
+
+class _AutoModuleFinder(MetaPathFinder):
+    """Finds the Auto modules with the finders behind it and wraps their loader once."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _REGISTRATIONS:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _AfterImport(spec.loader, _REGISTRATIONS[fullname])
+                return spec
+        return None
+
+
+def install() -> None:
+    """Register now what can be registered, and the rest when transformers loads it."""
+    waiting = False
+    for name, register in _REGISTRATIONS.items():
+        if name in sys.modules:
+            register()
+        else:
+            waiting = True
+    if waiting and not any(isinstance(finder, _AutoModuleFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AutoModuleFinder())
+
+
+def register_all() -> None:
+    """Register everything, importing transformers if need be."""
+    for name in _REGISTRATIONS:
+        importlib.import_module(name)
+    install()

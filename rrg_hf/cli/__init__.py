@@ -1,0 +1,36 @@
+"""The `rrg` command. One file a command; heavy imports happen inside the command that needs them."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from . import data, demo, env, evaluate, generate, train
+
+SCOPE = "Chest X-ray first, English, research only, not a medical device."
+
+app = typer.Typer(
+    name="rrg",
+    help=f"Faithful radiology report generation on the Hugging Face stack. {SCOPE}",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,  # locals may hold patient text
+)
+app.add_typer(data.app, name="data")
+app.add_typer(train.app, name="train")
+app.command("generate")(generate.generate)
+app.command("evaluate")(evaluate.evaluate)
+app.command("demo")(demo.demo)
+app.command("env")(env.env)
+
+
+def main() -> None:
+    """Entry point: an expected error is one line on stderr and exit code 2, not a traceback."""
+    from ..errors import RrgError
+
+    try:
+        app()
+    except RrgError as error:
+        typer.echo(f"rrg: {error}", err=True)
+        sys.exit(2)
