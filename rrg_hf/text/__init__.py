@@ -1,0 +1,1 @@
+"""Report text: cleaning, sentences, sections and the rule labeller."""
