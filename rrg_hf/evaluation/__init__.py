@@ -1,0 +1,46 @@
+"""Evaluation: reports against references with intervals and a protocol, paired tests, and the evidence test."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .evidence import EvidenceResult, evidence_test, occlude, region_masks
+    from .inputs import read_references, read_reports
+    from .protocol import Protocol
+    from .result import EvaluationResult
+    from .run import compare_reports, evaluate_reports
+
+# public name -> the module that defines it; lazy, so that the page or the evidence test alone loads only its own
+_PUBLIC = {
+    "EvaluationResult": "result",
+    "EvidenceResult": "evidence",
+    "Protocol": "protocol",
+    "compare_reports": "run",
+    "evaluate_reports": "run",
+    "evidence_test": "evidence",
+    "occlude": "evidence",
+    "read_references": "inputs",
+    "read_reports": "inputs",
+    "region_masks": "evidence",
+}
+
+__all__ = [
+    "EvaluationResult",
+    "EvidenceResult",
+    "Protocol",
+    "compare_reports",
+    "evaluate_reports",
+    "evidence_test",
+    "occlude",
+    "read_references",
+    "read_reports",
+    "region_masks",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'rrg_hf.evaluation' has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)

@@ -1,0 +1,254 @@
+"""Reading the two sides of an evaluation from files: generated reports and reference texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from ..text.cleaning import is_missing
+from .protocol import FIRST_IDS
+
+_ID_COLUMNS = ("study_id", "id")
+_FALLBACK_COLUMNS = ("reference", "report")
+# Long reports exceed the csv module's default of 128 KiB a field only if a quote is unbalanced; still, be generous.
+_CSV_FIELD_LIMIT = 1 << 24
+
+
+@dataclass
+class ReportsFile:
+    """A file written by `rrg generate`.
+
+    Attributes:
+        reports: study_id to generated report.
+        generation: "models", "revisions" and "settings", each the distinct values the file states.
+    """
+
+    reports: dict[str, str | None]
+    generation: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class References:
+    """Reference texts.
+
+    Attributes:
+        texts: study_id to reference text, None where there is none.
+        sources: names of the data sets the rows come from, as far as the rows tell.
+        split: the split that was read, None if the file has none.
+        column: the column the text was read from.
+    """
+
+    texts: dict[str, str | None]
+    sources: list[str] = field(default_factory=list)
+    split: str | None = None
+    column: str = ""
+
+
+def read_reports(path: str | os.PathLike[str]) -> ReportsFile:
+    """Read `reports.jsonl`: one JSON object a line with at least "study_id" and "report".
+
+    Raises:
+        DataError: the file is missing or empty, a line is no such object, or a study_id appears twice.
+    """
+    reports: dict[str, str | None] = {}
+    duplicates: list[str] = []
+    stated: dict[str, list[Any]] = {"models": [], "revisions": [], "settings": []}
+    for number, row in _json_lines(Path(path)):
+        if "study_id" not in row or "report" not in row:
+            raise DataError(f"{path}, line {number}: no 'study_id' or no 'report', only {sorted(row)}.")
+        study_id = str(row["study_id"])
+        if study_id in reports:
+            duplicates.append(study_id)
+        reports[study_id] = _text(row["report"], f"{path}, line {number}, 'report'")
+        for key, name in (("models", "model"), ("revisions", "revision"), ("settings", "settings")):
+            value = row.get(name)
+            if value is not None and value not in stated[key]:
+                stated[key].append(value)
+    _check_ids(path, reports, duplicates)
+    return ReportsFile(reports, {key: values for key, values in stated.items() if values})
+
+
+def read_references(
+    path: str | os.PathLike[str], *, split: str | None = None, section: str = "findings", column: str | None = None
+) -> References:
+    """Read reference texts.
+
+    Args:
+        path: a folder saved with `datasets` (`Study` rows; a `DatasetDict` or one split), a .jsonl or .csv file with
+            one study a row, or an R2Gen annotation .json (split -> list of {"id", "report"}).
+        split: which split. None: "test" where the data has named splits, else all rows.
+        section: which text: a section, or several joined by "+" ("findings+impression"), in that order.
+        column: read this column instead. Without it, a file that lacks the column "findings" but has "reference" or
+            "report" is read from there; other sections are never guessed.
+
+    Raises:
+        DataError: the path is missing or of another kind, has no such split or column, or repeats a study_id.
+    """
+    source = Path(path)
+    if not source.exists():
+        raise DataError(
+            f"The references {source.name!r} do not exist. Give a data set folder, a .jsonl, .csv or .json."
+        )
+    if source.is_dir():
+        rows, split = _dataset_rows(source, split, [column] if column else section.split("+"))
+    elif source.suffix == ".csv":
+        rows = _csv_rows(source)
+    elif source.suffix == ".jsonl":
+        rows = (row for _, row in _json_lines(source))
+    elif source.suffix == ".json":
+        rows, split = _annotation_rows(source, split)
+    else:
+        raise DataError(
+            f"Cannot read references from {source.name!r}. Give a data set folder, a .jsonl, .csv or .json."
+        )
+    return _collect(source, rows, split, section, column)
+
+
+def _collect(
+    path: Path, rows: Iterable[Mapping[str, Any]], split: str | None, section: str, column: str | None
+) -> References:
+    rows = list(rows)
+    if not rows:
+        raise DataError(f"{path.name} holds no studies.")
+    # A JSON row may leave out what it does not have: a column is any row's.
+    id_column, columns = _columns(path, {name for row in rows for name in row}, section, column)
+    splits = {str(row["split"]) for row in rows if row.get("split")}
+    if splits and (split is not None or len(splits) > 1):
+        split = _choose_split(path, dict.fromkeys(splits), split)
+        rows = [row for row in rows if row.get("split") == split]
+    texts: dict[str, str | None] = {}
+    sources: set[str] = set()
+    duplicates: list[str] = []
+    for row in rows:
+        study_id = row.get(id_column)
+        if study_id is None or str(study_id) == "":
+            raise DataError(f"{path.name}: the row after {len(texts)} others has no {id_column}.")
+        if str(study_id) in texts:
+            duplicates.append(str(study_id))
+        parts = [_text(row.get(name), f"{path.name}, study {study_id}, {name!r}") for name in columns]
+        texts[str(study_id)] = _join(parts)
+        if row.get("source"):
+            sources.add(str(row["source"]))
+    _check_ids(path, texts, duplicates)
+    return References(texts, sorted(sources), split, "+".join(columns))
+
+
+def _columns(path: Path, known: set[str], section: str, column: str | None) -> tuple[str, list[str]]:
+    id_column = next((name for name in _ID_COLUMNS if name in known), None)
+    if id_column is None:
+        raise DataError(f"{path.name} has no study_id column, only {sorted(known)}.")
+    columns = [column] if column else section.split("+")
+    if column is None and section == "findings" and section not in known:
+        fallback = next((name for name in _FALLBACK_COLUMNS if name in known), None)
+        columns = [fallback] if fallback else columns
+    missing = [name for name in columns if name not in known]
+    if missing:
+        raise DataError(
+            f"{path.name} has no column {missing}, only {sorted(known)}. Name the text's column (--column)."
+        )
+    return id_column, columns
+
+
+def _join(parts: list[str | None]) -> str | None:
+    if len(parts) == 1:
+        return parts[0]
+    kept = [part for part in parts if part is not None and not is_missing(part)]
+    return "\n".join(kept) if kept else None
+
+
+def _text(value: Any, where: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float) and value != value:  # NaN, as pandas writes an empty cell
+        return None
+    raise DataError(f"{where} is a {type(value).__name__}, not a text.")
+
+
+def _check_ids(path: str | os.PathLike[str], texts: Mapping[str, Any], duplicates: list[str]) -> None:
+    name = Path(path).name
+    if duplicates:
+        raise DataError(
+            f"{name} has {len(duplicates)} repeated study ids, first {sorted(set(duplicates))[:FIRST_IDS]}. "
+            "Keep one row a study: repeated studies would count twice."
+        )
+    if not texts:
+        raise DataError(f"{name} holds no studies.")
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    if not path.is_file():
+        raise DataError(f"The file {path.name!r} does not exist.")
+    # A file name of another encoding, which `rrg generate` keeps as its bytes, must not stop the reading.
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise DataError(f"{path.name}, line {number} is not JSON. Expected one JSON object a line.") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path.name}, line {number} is a {type(row).__name__}, not a JSON object.")
+            yield number, row
+
+
+def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
+    csv.field_size_limit(_CSV_FIELD_LIMIT)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path.name} is not UTF-8 text. Save it as UTF-8.") from error
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        if None in row:
+            raise DataError(f"{path.name}: a row has more cells than the header. Quote texts that hold commas.")
+        yield row
+
+
+def _annotation_rows(path: Path, split: str | None) -> tuple[Iterable[dict[str, Any]], str | None]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name} is not JSON. For one JSON object a line, name the file .jsonl.") from error
+    if isinstance(content, list):
+        rows, chosen = content, split
+    elif isinstance(content, dict):
+        chosen = _choose_split(path, {name: None for name, value in content.items() if isinstance(value, list)}, split)
+        rows = content[chosen]
+    else:
+        raise DataError(f"{path.name} is neither a list of studies nor a mapping of split to studies.")
+    if not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{path.name} holds entries that are not studies (JSON objects).")
+    # The key has decided: an item's own "split" may use another word ("val") or be missing.
+    return ({**row, "split": chosen} for row in rows) if isinstance(content, dict) else rows, chosen
+
+
+def _dataset_rows(path: Path, split: str | None, columns: list[str]) -> tuple[Iterable[Mapping[str, Any]], str | None]:
+    from datasets import DatasetDict, load_from_disk
+
+    try:
+        dataset = load_from_disk(str(path))
+    except (FileNotFoundError, ValueError) as error:
+        raise DataError(f"The folder {path.name!r} is not a data set saved with `datasets`.") from error
+    if isinstance(dataset, DatasetDict):
+        split = _choose_split(path, dataset, split)
+        dataset = dataset[split]
+        wanted = ["study_id", *columns, "source"]
+    else:
+        wanted = ["study_id", *columns, "source", "split"]
+    # Images stay on disk.
+    return dataset.select_columns([name for name in wanted if name in dataset.column_names]), split
+
+
+def _choose_split(path: Path, splits: Mapping[str, Any], split: str | None) -> str:
+    if split is None:
+        split = next(iter(splits)) if len(splits) == 1 else "test"
+    if split not in splits:
+        raise DataError(f"{path.name} has no split {split!r}, only {sorted(splits)}. Choose one (--split).")
+    return split

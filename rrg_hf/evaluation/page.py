@@ -1,0 +1,627 @@
+"""The evaluation page: one HTML file with scores, evidence, cases and curves that opens without a server.
+
+The file needs nothing but itself: pictures are embedded, charts are inline SVG, and it holds no script at all (its
+content security policy forbids them), so text from a report can never run. It follows the reader's light or dark theme
+and works at phone and desktop width.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ..observations import OBSERVATIONS
+from .charts import Bar, LineChart, bars, line_chart, number
+from .heatmap import SentenceMaps, overlay_png
+from .result import write_atomically
+from .statements import ReportComparison, Statement, compare_statements
+
+SCOPE = "Chest X-ray first, English, research only, not a medical device."
+PHANTOM_NOTE = (
+    "Every image and report on this page is a phantom: drawn and written by a program, from no patient. "
+    "Scores on it say nothing about real radiographs."
+)
+# An occlusion map is scaled to its own maximum, but never below this many nats, so that noise does not glow.
+_HEAT_FLOOR = 0.5
+_IMAGE_SIDE = 720
+_MASK_KINDS = {
+    "dataset": "Regions are the data set's own masks.",
+    "fixed_regions": "Regions are fixed boxes, because the data set has no masks: the same place in every image.",
+    "mixed": "Regions are the data set's masks where there are some, else fixed boxes.",
+}
+# Names that do not read well word by word.
+_METRIC_NAMES = {
+    "rouge_l": "ROUGE-L",
+    "cider": "CIDEr",
+    "meteor_1.5_java": "METEOR 1.5 (Java)",
+    "meteor_nltk": "METEOR (nltk)",
+    "f1": "F1",
+    "top5": "(top 5)",
+    "samples": "per-study",
+}
+# Label scores of the main table; the other averages are folded away below it.
+KEY_LABEL_SCORES = (
+    "rules_micro_f1",
+    "rules_macro_f1",
+    "rules_micro_f1_top5",
+    "rules_macro_f1_top5",
+    "rules_micro_precision",
+    "rules_micro_recall",
+)
+
+
+@dataclass(frozen=True)
+class PageCase:
+    """One study of the case viewer.
+
+    Attributes:
+        study_id: shown as the case's title.
+        image: greyscale image, PIL or (H, W) uint8 / uint16.
+        generated: the generated report.
+        reference: the reference report; None when there is none (statements are then not judged).
+        indication: shown above the reports.
+        labels: known label states of the study, else the rule labeller's on the reference.
+        maps: sentence maps of the generated report, at most one per method (occlusion, attention).
+        split: e.g. "test_shifted", shown beside the title.
+        source: the study's data source, e.g. "phantom".
+        note: a line under the title, e.g. an image's attribution.
+    """
+
+    study_id: str
+    image: Image.Image | np.ndarray
+    generated: str
+    reference: str | None = None
+    indication: str | None = None
+    labels: Mapping[str, str | None] | None = None
+    maps: Sequence[SentenceMaps] = ()
+    split: str | None = None
+    source: str = ""
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class PageCurve:
+    """One training curve chart: a title and, per series name, its (step, value) points."""
+
+    title: str
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    x_label: str = "step"
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    index: int
+    text: str
+    verdict: str
+    reasons: tuple[str, ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class _Case:
+    anchor: str
+    case: PageCase
+    image: str
+    size: tuple[int, int]
+    generated: list[_Sentence]
+    reference: list[_Sentence]
+    counts: dict[str, int]
+    layers: list[dict[str, Any]] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
+    mapped: frozenset[int] = frozenset()
+    selected: int | None = None
+    thumbnail: str = ""
+
+
+def write_page(
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    cases: Sequence[PageCase] = (),
+    results: Mapping[str, Any] | None = None,
+    curves: Sequence[PageCurve] = (),
+    evidence: Any | None = None,
+    notes: Sequence[str] = (),
+    protocol: Mapping[str, Any] | None = None,
+    phantom: bool | None = None,
+) -> Path:
+    """Write the evaluation page.
+
+    Args:
+        path: the HTML file. Written atomically; its folder is created.
+        title: the page's heading.
+        cases: studies for the case viewer.
+        results: system name to split name to an `EvaluationResult` (or its `to_dict()`); system name straight to a
+            result where there is one split. The first system is the one the page is about.
+        curves: training curves, see `curves_from_log`.
+        evidence: an `EvidenceResult` (or its `to_dict()`), or a mapping of split or system name to one.
+        notes: plain sentences for the end of the page.
+        protocol: what every number on the page shares; each result's own protocol is shown beside it in any case.
+        phantom: whether the data is the phantom. None: as the results' protocols say, else yes if every case's source
+            is "phantom".
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ValueError: nothing to show, or a result without scores.
+    """
+    if not (cases or results or curves or evidence):
+        raise ValueError("A page needs cases, results, curves or evidence: all of them are empty.")
+    splits = _by_split(results or {})
+    if phantom is None:
+        phantom = _is_phantom(splits, cases)
+    laid = [_lay_out_case(index, case) for index, case in enumerate(cases, start=1)]
+    context = {
+        "title": title,
+        "scope": SCOPE,
+        "phantom": phantom,
+        "phantom_note": PHANTOM_NOTE,
+        "tiles": _tiles(splits),
+        "tables": [_score_table(split, systems) for split, systems in splits.items()],
+        "observations": _observation_tables(splits),
+        "evidence": _evidence(evidence),
+        "cases": laid,
+        "any_maps": any(entry.layers for entry in laid),
+        "max_sentences": max((len(entry.generated) for entry in laid), default=0),
+        "curves": [_lay_out_curve(curve) for curve in curves],
+        "notes": list(notes),
+        "protocol": _pairs(protocol or {}),
+    }
+    return write_atomically(path, _template().render(context))
+
+
+def curves_from_log(
+    log_history: Iterable[Mapping[str, Any]], *, stage: str = "", names: Sequence[str] | None = None
+) -> list[PageCurve]:
+    """Curves from a trainer's `state.log_history`.
+
+    Args:
+        log_history: the trainer's log entries; each has "step".
+        stage: put before each title.
+        names: the logged values to draw, in order. Default: every loss, then every eval score, that has two points.
+
+    Returns:
+        One chart per value. A training loss and its evaluation twin ("loss" and "eval_loss") share a chart.
+    """
+    values: dict[str, list[tuple[float, float]]] = {}
+    for entry in log_history:
+        for key, value in entry.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and "step" in entry:
+                values.setdefault(key, []).append((float(entry["step"]), float(value)))
+    if names is None:
+        skipped = ("step", "epoch", "learning_rate", "grad_norm", "total_flos")
+        timing = ("runtime", "per_second", "train_loss")
+        names = [key for key in values if key not in skipped and not any(part in key for part in timing)]
+        names = sorted(names, key=lambda key: (key.startswith("eval_"), "loss" not in key))
+    curves = []
+    done: set[str] = set()
+    for name in names:
+        if name in done or len(values.get(name, ())) < 2:
+            continue
+        series = {"train" if not name.startswith("eval_") else "validation": values[name]}
+        twin = f"eval_{name}"
+        if twin in values:
+            series["validation"] = values[twin]
+            done.add(twin)
+        label = name.removeprefix("eval_").replace("_", " ")
+        curves.append(PageCurve(f"{stage}: {label}" if stage else label, series))
+    return curves
+
+
+# --- results ---------------------------------------------------------------------------------------------------
+
+
+def _by_split(results: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """split -> system -> result as a plain dict, in the order given."""
+    splits: dict[str, dict[str, dict[str, Any]]] = {}
+    for system, entry in results.items():
+        entry = _plain(entry)
+        per_split = {"": entry} if "scores" in entry else {split: _plain(result) for split, result in entry.items()}
+        for split, result in per_split.items():
+            if "scores" not in result:
+                raise ValueError(
+                    f"The result of {system!r} on {split!r} has no 'scores'. Pass EvaluationResult objects."
+                )
+            splits.setdefault(split, {})[system] = result
+    return splits
+
+
+def _plain(result: Any) -> dict[str, Any]:
+    return dict(result.to_dict() if hasattr(result, "to_dict") else result)
+
+
+def _is_phantom(splits: Mapping[str, Mapping[str, Mapping[str, Any]]], cases: Sequence[PageCase]) -> bool:
+    flags = [
+        (result.get("protocol") or {}).get("phantom") for systems in splits.values() for result in systems.values()
+    ]
+    known = [flag for flag in flags if flag is not None]
+    return all(known) if known else bool(cases) and all(case.source == "phantom" for case in cases)
+
+
+def _flat_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, dict[str, Any]]:
+    """Nested scores to {dotted name: {"value", "low", "high"}}."""
+    flat: dict[str, dict[str, Any]] = {}
+    for name, entry in scores.items():
+        key = f"{prefix}{name}"
+        if isinstance(entry, Mapping) and "value" in entry:
+            flat[key] = dict(entry)
+        elif isinstance(entry, Mapping):
+            flat.update(_flat_scores(entry, f"{key}."))
+        elif isinstance(entry, (int, float)):
+            flat[key] = {"value": entry}
+    return flat
+
+
+def metric_name(key: str) -> str:
+    """A score's key as people write it: "bleu_4" is BLEU-4, "rules_micro_f1" is Rules micro F1."""
+    if key in _METRIC_NAMES:
+        return _METRIC_NAMES[key]
+    if key.startswith("bleu_"):
+        return f"BLEU-{key.removeprefix('bleu_')}"
+    words = [_METRIC_NAMES.get(word, word) for word in key.replace(".", " ").replace("_", " ").split()]
+    return " ".join(words)[:1].upper() + " ".join(words)[1:]
+
+
+def _score_table(split: str, systems: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    flat = {system: _flat_scores(result["scores"]) for system, result in systems.items()}
+    keys = list(dict.fromkeys(key for scores in flat.values() for key in scores))
+    labels = [key for key in keys if key.startswith("rules_")]
+    folded = [key for key in labels if key not in KEY_LABEL_SCORES] if KEY_LABEL_SCORES[0] in labels else []
+    groups = {
+        "Clinical, by the rule labeller": [key for key in labels if key not in folded],
+        "Text overlap": [key for key in keys if key not in labels],
+    }
+    protocols = {system: _pairs(result.get("protocol") or {}) for system, result in systems.items()}
+    first = next(iter(protocols.values()))
+    shared = [pair for pair in first if all(pair in items for items in protocols.values())]
+    return {
+        "split": split,
+        "systems": list(systems),
+        "groups": [(name, _score_rows(members, flat)) for name, members in groups.items() if members],
+        "folded": _score_rows(folded, flat),
+        "count": next((result["n"] for result in systems.values() if result.get("n")), None),
+        "shared": shared,
+        "own": [
+            (system, own) for system, items in protocols.items() if (own := [p for p in items if p not in shared])
+        ],
+    }
+
+
+def _score_rows(keys: Sequence[str], flat: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    rows = []
+    for key in keys:
+        top = 1.0
+        for scores in flat.values():
+            top = max(top, *(_finite(scores.get(key, {}).get(part)) or 0.0 for part in ("value", "high")))
+        rows.append(
+            {
+                "name": metric_name(key.removeprefix("rules_")),
+                "cells": [_cell(scores.get(key), top) for scores in flat.values()],
+            }
+        )
+    return rows
+
+
+def _cell(score: Mapping[str, Any] | None, top: float) -> dict[str, Any]:
+    value = _finite((score or {}).get("value"))
+    if value is None:
+        return {"text": "–", "interval": "", "bar": None}
+    low, high = _finite((score or {}).get("low")), _finite((score or {}).get("high"))
+    known = low is not None and high is not None
+    bar: dict[str, float | None] = {"value": _percent(value, top), "low": None, "span": None}
+    if low is not None and high is not None:
+        bar |= {"low": _percent(low, top), "span": max(1.0, _percent(high, top) - _percent(low, top))}
+    return {"text": f"{value:.3f}", "interval": f"{low:.3f}–{high:.3f}" if known else "", "bar": bar}
+
+
+def _percent(value: float, top: float) -> float:
+    return round(100 * min(max(value / top, 0.0), 1.0), 2)
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, (int, float, np.number)) and math.isfinite(float(value)):
+        return float(value)
+    return None
+
+
+def _tiles(splits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, str]]:
+    """The headline score of the first system on each split, beside the best other system there."""
+    tiles = []
+    for split, systems in splits.items():
+        (system, result), *others = systems.items()
+        scores = _flat_scores(result["scores"])
+        key = KEY_LABEL_SCORES[0] if KEY_LABEL_SCORES[0] in scores else next(iter(scores), None)
+        value = _finite(scores[key]["value"]) if key else None
+        if key is None or value is None:
+            continue
+        rivals = {name: _finite(_flat_scores(other["scores"]).get(key, {}).get("value")) for name, other in others}
+        known = {name: score for name, score in rivals.items() if score is not None}
+        low, high = _finite(scores[key].get("low")), _finite(scores[key].get("high"))
+        tiles.append(
+            {
+                "label": metric_name(key) + (f" on {split}" if split else ""),
+                "value": f"{value:.3f}",
+                "interval": f"95 % interval {low:.3f}–{high:.3f}" if low is not None and high is not None else "",
+                "system": system,
+                "rivals": ", ".join(f"{name} {score:.3f}" for name, score in known.items()),
+            }
+        )
+    return tiles
+
+
+def _observation_tables(splits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Per split: rows of observations with support and each system's F1 (precision and recall of the first)."""
+    tables = []
+    for split, systems in splits.items():
+        rows = []
+        tabled = {name: _observations(result) for name, result in systems.items()}
+        first = next(iter(tabled.values()))
+        for name in (*OBSERVATIONS, *(key for key in first if key not in OBSERVATIONS)):
+            if name not in first:
+                continue
+            support = _finite(_value(first[name].get("support")))
+            rows.append(
+                {
+                    "name": name.replace("mediastinum", "\u00admediastinum"),  # may break there on a phone
+                    "support": "–" if support is None else number(support),
+                    "precision": _score_text(first[name].get("precision"), support),
+                    "recall": _score_text(first[name].get("recall"), support),
+                    "cells": [_observation_cell(table.get(name), support) for table in tabled.values()],
+                }
+            )
+        if rows:
+            tables.append({"split": split, "systems": list(systems), "rows": rows})
+    return tables
+
+
+def _observations(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    table = result.get("observations") or {}
+    if isinstance(table, Mapping):
+        return {name: dict(row) for name, row in table.items() if isinstance(row, Mapping)}
+    return {row["observation"]: dict(row) for row in table}
+
+
+def _observation_cell(row: Mapping[str, Any] | None, support: float | None) -> dict[str, Any]:
+    if row is None or support == 0:
+        return {"text": "–", "interval": "", "bar": None}
+    entry = row.get("f1")
+    return _cell(entry if isinstance(entry, Mapping) else {"value": entry}, 1.0)
+
+
+def _score_text(entry: Any, support: float | None) -> str:
+    value = _finite(_value(entry))
+    return "–" if value is None or support == 0 else f"{value:.2f}"
+
+
+def _value(entry: Any) -> Any:
+    return entry.get("value") if isinstance(entry, Mapping) else entry
+
+
+# --- evidence and curves ---------------------------------------------------------------------------------------
+
+
+def _evidence(evidence: Any | None) -> list[dict[str, Any]]:
+    """Per evidence result: bars of the drop per occluded region and the table behind them."""
+    if not evidence:
+        return []
+    plain = _plain(evidence)
+    results = {"": plain} if "regions" in plain else {name: _plain(result) for name, result in plain.items()}
+    blocks = []
+    for name, result in results.items():
+        regions: Mapping[str, Mapping[str, Any]] = result["regions"]
+        metric = metric_name(str(result["metric"]))
+        recall = {region: entry.get("located_recall") for region, entry in regions.items()}
+        charts = [
+            {
+                "title": f"Drop of {metric} when a region is covered",
+                "rows": _region_rows({region: entry["drop"] for region, entry in regions.items()}, regions),
+            },
+            {
+                "title": "Drop of recall for the findings that lie in the region",
+                "rows": _region_rows({region: entry["drop"] for region, entry in recall.items() if entry}, regions),
+            },
+        ]
+        blocks.append(
+            {
+                "name": name,
+                "charts": [chart for chart in charts if chart["rows"]],
+                "intact": f"{metric} on intact images: {_score_text3(result.get('intact'))}.",
+                "masks": _MASK_KINDS.get(str(result.get("mask_kind")), ""),
+                "beyond": _beyond(result.get("drop_beyond_background") or {}),
+                "protocol": _pairs({"studies": result.get("n"), **(result.get("protocol") or {})}),
+            }
+        )
+    return blocks
+
+
+def _region_rows(
+    drops: Mapping[str, Mapping[str, Any]], regions: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[Bar, str]]:
+    """(bar, remark) per region that has a drop; the remark is the region's share of the image."""
+    known = {region: drop for region, drop in drops.items() if _finite(drop.get("value")) is not None}
+    laid = bars(
+        [
+            (
+                region,
+                float(drop["value"]),
+                _finite(drop.get("low")),
+                _finite(drop.get("high")),
+                "background" if region.startswith("background") else "anatomy",
+            )
+            for region, drop in known.items()
+        ]
+    )
+    areas = [_finite(regions[region].get("area_share")) for region in known]
+    return [
+        (bar, "" if area is None else f"{100 * area:.0f} % of the image")
+        for bar, area in zip(laid, areas, strict=True)
+    ]
+
+
+def _beyond(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Whether anatomy costs more than background, in words."""
+    lines = []
+    for background, score in scores.items():
+        value, low, high = (_finite(score.get(part)) for part in ("value", "low", "high"))
+        if value is None:
+            continue
+        more = f"{abs(value):.3f} {'more' if value > 0 else 'less'} than"
+        if abs(value) < 0.0005:
+            more = "as much as"
+        interval = f" (95 % interval of the difference {low:.3f} to {high:.3f})" if None not in (low, high) else ""
+        lines.append(f"Covering anatomy costs {more} covering {background}{interval}.")
+    return lines
+
+
+def _score_text3(entry: Any) -> str:
+    value = _finite(_value(entry))
+    return "" if value is None else f"{value:.3f}"
+
+
+def _lay_out_curve(curve: PageCurve) -> LineChart:
+    return line_chart(curve.title, curve.series, x_label=curve.x_label)
+
+
+# --- cases -----------------------------------------------------------------------------------------------------
+
+
+def _lay_out_case(index: int, case: PageCase) -> _Case:
+    picture = _to_grey8(case.image)
+    comparison = (
+        ReportComparison()
+        if case.reference is None
+        else compare_statements(case.generated, case.reference, reference_labels=case.labels)
+    )
+    statements = list(comparison.generated) or _unjudged(case.generated)
+    captions, layers, selected = _layers(case, statements)
+    thumbnail = picture.copy()
+    thumbnail.thumbnail((96, 96))
+    return _Case(
+        anchor=f"case-{index}",
+        case=case,
+        image=_data_uri(picture),
+        size=picture.size,
+        generated=[
+            _Sentence(at, item.text, item.verdict, item.reasons, captions.get(at, ""))
+            for at, item in enumerate(statements)
+        ],
+        reference=[
+            _Sentence(at, item.text, item.verdict, item.reasons) for at, item in enumerate(comparison.reference)
+        ],
+        counts=comparison.counts() if case.reference is not None else {},
+        layers=layers,
+        methods=[maps.method for maps in case.maps],
+        mapped=frozenset(layer["at"] for layer in layers),
+        selected=selected,
+        thumbnail=_data_uri(thumbnail),
+    )
+
+
+def _unjudged(text: str) -> list[Statement]:
+    from ..text.sentences import split_sentences
+
+    return [Statement(text[start:end], start, end, "unjudged") for start, end in split_sentences(text)]
+
+
+def _layers(
+    case: PageCase, statements: Sequence[Statement]
+) -> tuple[dict[int, str], list[dict[str, Any]], int | None]:
+    """Heat map pictures, a caption per sentence, and the sentence shown first (the one with most evidence)."""
+    at_start = {item.start: at for at, item in enumerate(statements)}
+    captions: dict[int, list[str]] = {}
+    layers = []
+    strongest: tuple[float, int] | None = None
+    for maps in case.maps:
+        for (start, _), heat in zip(maps.spans, maps.maps, strict=True):
+            if start not in at_start or not np.isfinite(heat).all():
+                continue  # a sentence beyond the model's longest text has no map
+            at = at_start[start]
+            top = float(heat.max())
+            if maps.method == "occlusion":
+                scale = max(top, _HEAT_FLOOR)
+                text = (
+                    f"Covering the brightest spot makes this sentence {_times(top)} less likely."
+                    if top >= 0.05
+                    else "Covering any one spot leaves this sentence as likely: it does not hang on one place."
+                )
+                captions.setdefault(at, []).append(text)
+                if strongest is None or top > strongest[0]:
+                    strongest = (top, at)
+            else:
+                scale = top
+            url = "data:image/png;base64," + base64.b64encode(overlay_png(heat, scale=scale)).decode()
+            layers.append({"at": at, "method": maps.method, "url": url})
+    selected = strongest[1] if strongest else (0 if layers else None)
+    return {at: " ".join(texts) for at, texts in captions.items()}, layers, selected
+
+
+def _times(nats: float) -> str:
+    ratio = math.exp(min(nats, 20.0))
+    if ratio >= 1000:
+        return "more than 1,000 times"
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
+
+
+def _to_grey8(image: Image.Image | np.ndarray) -> Image.Image:
+    """8-bit picture for display, at most `_IMAGE_SIDE` a side. Wider depths are stretched to their own range."""
+    array = np.asarray(image if not isinstance(image, Image.Image) or image.mode[0] in "LI" else image.convert("L"))
+    if array.ndim != 2 or not array.size:
+        raise ValueError(f"A case's image must be greyscale of shape (H, W), got {array.shape}.")
+    if array.dtype != np.uint8:
+        low, high = float(array.min()), float(array.max())
+        array = ((array - low) * (255.0 / (high - low if high > low else 1.0))).round().astype(np.uint8)
+    picture = Image.fromarray(array, "L")
+    picture.thumbnail((_IMAGE_SIDE, _IMAGE_SIDE), Image.Resampling.LANCZOS)
+    return picture
+
+
+def _data_uri(picture: Image.Image) -> str:
+    """PNG for small pictures, where JPEG's blocks would show; JPEG for large ones."""
+    buffer = io.BytesIO()
+    if max(picture.size) <= 256:
+        picture.save(buffer, "PNG", optimize=True)
+        kind = "png"
+    else:
+        picture.save(buffer, "JPEG", quality=88)
+        kind = "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """A protocol as (name, text) pairs, nested mappings flattened."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        label = f"{prefix}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            pairs += _pairs(value, f"{prefix}{name}: ")
+        elif isinstance(value, (list, tuple)):
+            pairs.append((label, ", ".join(str(item) for item in value)))
+        else:
+            pairs.append((label, "none" if value is None else str(value)))
+    return pairs
+
+
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html")

@@ -1,0 +1,58 @@
+"""Per-study sufficient statistics: what makes bootstrap and permutation tests of corpus-level scores cheap.
+
+BLEU, micro-F1 and their like are no means over studies: they are functions of sums over studies. Keeping the summands
+lets a resample be one matrix product instead of a new evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+ScoreFunction = Callable[[np.ndarray], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class StudyStatistics:
+    """Numbers of each study whose sums over the studies determine one or more scores.
+
+    Attributes:
+        values: float64 (N, K), one row per study.
+        score: maps sums (..., K) to score name -> values (...); one study's row gives that study's own score.
+    """
+
+    values: np.ndarray
+    score: ScoreFunction
+
+    def corpus(self) -> dict[str, float]:
+        """Scores of all studies together."""
+        return {name: float(value) for name, value in self.score(self.values.sum(axis=0)).items()}
+
+    def per_study(self) -> dict[str, np.ndarray]:
+        """Scores of each study alone, (N,) per name."""
+        return self.score(self.values)
+
+
+def divide(numerator: np.ndarray, denominator: np.ndarray, otherwise: float = 0.0) -> np.ndarray:
+    """Elementwise quotient, `otherwise` where the denominator is 0."""
+    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
+    quotient = np.full(numerator.shape, float(otherwise))
+    return np.divide(numerator, denominator, out=quotient, where=denominator != 0)
+
+
+def mean_statistics(scores: Mapping[str, np.ndarray]) -> StudyStatistics:
+    """Statistics of scores that are plain means over studies.
+
+    Args:
+        scores: score name to the per-study scores, (N,).
+    """
+    names = list(scores)
+    columns = [np.asarray(scores[name], dtype=float) for name in names]
+    values = np.stack([*columns, np.ones_like(columns[0])], axis=-1)
+
+    def score(sums: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: divide(sums[..., index], sums[..., -1]) for index, name in enumerate(names)}
+
+    return StudyStatistics(values, score)
