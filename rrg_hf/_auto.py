@@ -43,10 +43,15 @@ def _register_processors() -> None:
     AutoProcessor.register(PalmConfig, PalmProcessor, exist_ok=True)
 
 
+def _register_pipelines() -> None:
+    importlib.import_module(".pipeline", __package__)  # registers its task when it is imported
+
+
 _REGISTRATIONS: dict[str, Callable[[], None]] = {
     f"{_AUTO}.configuration_auto": _register_configs,
     f"{_AUTO}.modeling_auto": _register_models,
     f"{_AUTO}.processing_auto": _register_processors,
+    "transformers.pipelines": _register_pipelines,
 }
 
 

@@ -18,7 +18,6 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor,
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 
-from . import _auto
 from .data.collators import study_image
 from .data.images import read_image
 from .errors import CheckpointError, ConfigError, DataError, ImageReadError
@@ -252,7 +251,6 @@ def load_report_model(name: str | os.PathLike[str], *, revision: str | None = No
     Raises:
         CheckpointError: nothing there, another architecture, or damaged files.
     """
-    _auto.register_all()
     text = os.fspath(name)
     folder = Path(text)
     if folder.exists() and not (folder / "config.json").is_file():

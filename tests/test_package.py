@@ -35,7 +35,9 @@ def test_import_loads_nothing_heavy() -> None:
 def test_import_and_help_are_quick() -> None:
     bare = best_of(5, "-c", "pass")
     assert best_of(5, "-c", "import rrg_hf") - bare < 0.3
-    assert best_of(5, "-c", "import sys; sys.argv = ['rrg', '--help']; from rrg_hf.cli import main; main()") - bare < 1.0
+    assert (
+        best_of(5, "-c", "import sys; sys.argv = ['rrg', '--help']; from rrg_hf.cli import main; main()") - bare < 1.0
+    )
 
 
 @pytest.mark.parametrize("name", rrg_hf.__all__)

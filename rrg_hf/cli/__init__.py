@@ -6,7 +6,8 @@ import sys
 
 import typer
 
-from . import data, demo, env, evaluate, generate, train
+from . import data, env, evaluate, generate, train
+from . import demo as demo_command
 
 SCOPE = "Chest X-ray first, English, research only, not a medical device."
 
@@ -21,7 +22,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.command("generate")(generate.generate)
 app.command("evaluate")(evaluate.evaluate)
-app.command("demo")(demo.demo)
+app.command("demo")(demo_command.demo)
 app.command("env")(env.env)
 
 

@@ -5,9 +5,25 @@ from __future__ import annotations
 import typer
 
 _PACKAGES = (
-    "rrg_hf torch transformers accelerate datasets huggingface_hub tokenizers safetensors peft trl evaluate POT numpy scipy "
-    "pillow pydicom pycocoevalcap nltk"
-).split()
+    "rrg_hf",
+    "torch",
+    "transformers",
+    "accelerate",
+    "datasets",
+    "huggingface_hub",
+    "tokenizers",
+    "safetensors",
+    "peft",
+    "trl",
+    "evaluate",
+    "POT",
+    "numpy",
+    "scipy",
+    "pillow",
+    "pydicom",
+    "pycocoevalcap",
+    "nltk",
+)
 
 
 def env() -> None:

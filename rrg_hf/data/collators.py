@@ -56,6 +56,24 @@ def study_image(row: Mapping[str, Any]) -> Image.Image:
         raise DataError(f"Study {row.get('study_id')!r}: {error}") from error
 
 
+def process_images(processor: Any, rows: Sequence[Mapping[str, Any]], *, return_tensors: str) -> Any:
+    """(B, 3, H, W) pixel values of the rows' images, as an image processor makes them.
+
+    Raises:
+        DataError: an image that cannot be read or processed; the message names the study.
+    """
+    images = [study_image(row) for row in rows]
+    try:
+        return processor(images=images, return_tensors=return_tensors)["pixel_values"]
+    except ValueError:
+        for row, image in zip(rows, images, strict=True):
+            try:
+                processor(images=[image])
+            except ValueError as error:
+                raise DataError(f"Study {row.get('study_id')!r}: {error}") from error
+        raise
+
+
 @dataclass
 class DataCollatorForPalm:
     """Turns a list of `Study` rows into one batch for a stage of PALM.
@@ -120,7 +138,7 @@ class DataCollatorForPalm:
             stacked = torch.from_numpy(np.stack([row["pixel_values"] for row in rows])).float()
             # A cache keeps one channel where the processor makes three equal ones.
             return stacked.expand(-1, 3, -1, -1).contiguous() if stacked.shape[1] == 1 else stacked
-        return self.processor(images=[study_image(row) for row in rows], return_tensors="pt")["pixel_values"]
+        return process_images(self.processor, rows, return_tensors="pt")
 
     def indications(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Token ids and mask (B, N_Ind) of the indications; empty where no row has one or they are not used."""

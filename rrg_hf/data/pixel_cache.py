@@ -11,7 +11,7 @@ from datasets import Dataset, Image, IterableDataset, List
 from torch.utils.data import Dataset as TorchDataset
 
 from ..errors import ConfigError
-from .collators import PALM_COLUMNS, study_image
+from .collators import PALM_COLUMNS, process_images
 from .study import study_features
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def cache_pixel_values(
     rows: list[dict[str, Any]] = []
     for start in range(0, len(source), batch_size):
         batch = [source[index] for index in range(start, min(start + batch_size, len(source)))]
-        values = processor(images=[study_image(row) for row in batch], return_tensors="np")["pixel_values"]
+        values = process_images(processor, batch, return_tensors="np")
         if pixels is None:
             # Images are grey here, so channels differ only where the processor's mean or std does.
             channels = 1 if np.array_equal(values[:, :1].repeat(values.shape[1], axis=1), values) else values.shape[1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 # Size of a line chart in its own units; the template's SVG scales to the width at hand.
 WIDTH, HEIGHT = 340, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 10, 30
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 20, 10, 30
 _MAX_POINTS = 400
 # One dash pattern per series, so that colour is never the only difference.
 _DASHES = ("none", "6 3", "2 3", "8 3 2 3")

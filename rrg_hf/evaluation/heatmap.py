@@ -83,7 +83,7 @@ def occlusion_maps(
         Maps upsampled to (H, W) (bilinear between cell centres).
 
     Raises:
-        ValueError: grid or batch_size below 1, an image smaller than the grid, or an empty report.
+        ValueError: grid or batch_size below 1, or an image smaller than the grid.
     """
     if grid < 1 or batch_size < 1:
         raise ValueError(f"grid and batch_size must be at least 1, got grid={grid}, batch_size={batch_size}.")
@@ -91,6 +91,8 @@ def occlusion_maps(
     height, width = pixels.shape
     if min(height, width) < grid:
         raise ValueError(f"An image of {height} x {width} pixels has no {grid} x {grid} cells. Use a smaller grid.")
+    if not report.strip():
+        return SentenceMaps((), _stacked([], height, width), "occlusion", np.zeros(0))
     scorer = _SentenceScorer(model, processor, report, indication, max_length)
     base = scorer.log_probs([pixels])[0]
     rows = np.linspace(0, height, grid + 1).round().astype(int)
@@ -107,7 +109,7 @@ def occlusion_maps(
             occluded.append(copy)
         for (row, column), scores in zip(batch, scorer.log_probs(occluded), strict=True):
             drops[:, row, column] = base - scores
-    return SentenceMaps(scorer.spans, np.stack([_upsample(drop, height, width) for drop in drops]), "occlusion", base)
+    return SentenceMaps(scorer.spans, _stacked(drops, height, width), "occlusion", base)
 
 
 def attention_maps(
@@ -134,6 +136,8 @@ def attention_maps(
     import torch
 
     pixels = _grey(image)
+    if not report.strip():
+        return SentenceMaps((), _stacked([], *pixels.shape), "attention")
     scorer = _SentenceScorer(model, processor, report, indication, max_length)
     with torch.no_grad(), _eager_attention(model):
         output = model(**scorer.inputs([pixels]), output_attentions=True)
@@ -148,14 +152,15 @@ def attention_maps(
     if weights.shape[1] < skipped + rows * columns:
         return None
     patches = weights[:, skipped : skipped + rows * columns].reshape(-1, rows, columns)
-    maps = []
+    cells = []
     for mask in scorer.token_masks:
         # The word at position t is written by the state at position t - 1.
         chosen = patches[:-1][mask[1:]]
         mean = chosen.mean(0) if len(chosen) else np.zeros((rows, columns))
-        upsampled = _upsample(mean.astype(np.float32), *pixels.shape)
-        maps.append(upsampled / max(float(upsampled.sum()), 1e-12))
-    return SentenceMaps(scorer.spans, np.stack(maps).astype(np.float32), "attention")
+        cells.append(mean)
+    maps = _stacked(cells, *pixels.shape)
+    maps /= np.maximum(maps.sum((1, 2), keepdims=True), 1e-12)
+    return SentenceMaps(scorer.spans, maps, "attention")
 
 
 class _SentenceScorer:
@@ -167,8 +172,6 @@ class _SentenceScorer:
         from ..text.sentences import split_sentences
 
         self.spans = tuple((start, end) for start, end in split_sentences(report))
-        if not self.spans:
-            raise ValueError("An empty report has no sentences to explain.")
         self.model = model
         self.processor = processor
         self.report = report
@@ -265,6 +268,14 @@ def _grey(image: Image.Image | np.ndarray) -> np.ndarray:
     if array.ndim != 2 or not array.size:
         raise ValueError(f"Expected a greyscale image of shape (H, W), got shape {array.shape}.")
     return array
+
+
+def _stacked(cells: Sequence[np.ndarray] | np.ndarray, height: int, width: int) -> np.ndarray:
+    """Grids of cells as float32 maps (S, height, width); S may be 0."""
+    maps = np.zeros((len(cells), height, width), dtype=np.float32)
+    for index, grid in enumerate(cells):
+        maps[index] = _upsample(grid, height, width)
+    return maps
 
 
 def _upsample(cells: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -7,32 +7,25 @@ and works at phone and desktop width.
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ..observations import OBSERVATIONS
 from .charts import Bar, LineChart, bars, line_chart, number
-from .heatmap import SentenceMaps, overlay_png
+from .page_cases import PageCase, lay_out_case
 from .result import write_atomically
-from .statements import ReportComparison, Statement, compare_statements
 
 SCOPE = "Chest X-ray first, English, research only, not a medical device."
 PHANTOM_NOTE = (
-    "Every image and report on this page is a phantom: drawn and written by a program, from no patient. "
-    "Scores on it say nothing about real radiographs."
+    "The scores on this page come from phantoms: images drawn and reports written by a program, from no patient. "
+    "They say nothing about real radiographs."
 )
-# An occlusion map is scaled to its own maximum, but never below this many nats, so that noise does not glow.
-_HEAT_FLOOR = 0.5
-_IMAGE_SIDE = 720
 _MASK_KINDS = {
     "dataset": "Regions are the data set's own masks.",
     "fixed_regions": "Regions are fixed boxes, because the data set has no masks: the same place in every image.",
@@ -60,66 +53,12 @@ KEY_LABEL_SCORES = (
 
 
 @dataclass(frozen=True)
-class PageCase:
-    """One study of the case viewer.
-
-    Attributes:
-        study_id: shown as the case's title.
-        image: greyscale image, PIL or (H, W) uint8 / uint16.
-        generated: the generated report.
-        reference: the reference report; None when there is none (statements are then not judged).
-        indication: shown above the reports.
-        labels: known label states of the study, else the rule labeller's on the reference.
-        maps: sentence maps of the generated report, at most one per method (occlusion, attention).
-        split: e.g. "test_shifted", shown beside the title.
-        source: the study's data source, e.g. "phantom".
-        note: a line under the title, e.g. an image's attribution.
-    """
-
-    study_id: str
-    image: Image.Image | np.ndarray
-    generated: str
-    reference: str | None = None
-    indication: str | None = None
-    labels: Mapping[str, str | None] | None = None
-    maps: Sequence[SentenceMaps] = ()
-    split: str | None = None
-    source: str = ""
-    note: str | None = None
-
-
-@dataclass(frozen=True)
 class PageCurve:
     """One training curve chart: a title and, per series name, its (step, value) points."""
 
     title: str
     series: Mapping[str, Sequence[tuple[float, float]]]
     x_label: str = "step"
-
-
-@dataclass(frozen=True)
-class _Sentence:
-    index: int
-    text: str
-    verdict: str
-    reasons: tuple[str, ...]
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class _Case:
-    anchor: str
-    case: PageCase
-    image: str
-    size: tuple[int, int]
-    generated: list[_Sentence]
-    reference: list[_Sentence]
-    counts: dict[str, int]
-    layers: list[dict[str, Any]] = field(default_factory=list)
-    methods: list[str] = field(default_factory=list)
-    mapped: frozenset[int] = frozenset()
-    selected: int | None = None
-    thumbnail: str = ""
 
 
 def write_page(
@@ -154,13 +93,14 @@ def write_page(
 
     Raises:
         ValueError: nothing to show, or a result without scores.
+        DataError: the file cannot be written; what was there before stays.
     """
     if not (cases or results or curves or evidence):
         raise ValueError("A page needs cases, results, curves or evidence: all of them are empty.")
     splits = _by_split(results or {})
     if phantom is None:
         phantom = _is_phantom(splits, cases)
-    laid = [_lay_out_case(index, case) for index, case in enumerate(cases, start=1)]
+    laid = [lay_out_case(index, case) for index, case in enumerate(cases, start=1)]
     context = {
         "title": title,
         "scope": SCOPE,
@@ -213,7 +153,7 @@ def curves_from_log(
         if twin in values:
             series["validation"] = values[twin]
             done.add(twin)
-        label = name.removeprefix("eval_").replace("_", " ")
+        label = name.removeprefix("eval_").replace("_", " ").replace("f1", "F1")
         curves.append(PageCurve(f"{stage}: {label}" if stage else label, series))
     return curves
 
@@ -278,7 +218,7 @@ def _score_table(split: str, systems: Mapping[str, Mapping[str, Any]]) -> dict[s
     labels = [key for key in keys if key.startswith("rules_")]
     folded = [key for key in labels if key not in KEY_LABEL_SCORES] if KEY_LABEL_SCORES[0] in labels else []
     groups = {
-        "Clinical, by the rule labeller": [key for key in labels if key not in folded],
+        "Clinical, by the rule labeller": sorted((key for key in labels if key not in folded), key=_label_order),
         "Text overlap": [key for key in keys if key not in labels],
     }
     protocols = {system: _pairs(result.get("protocol") or {}) for system, result in systems.items()}
@@ -295,6 +235,10 @@ def _score_table(split: str, systems: Mapping[str, Mapping[str, Any]]) -> dict[s
             (system, own) for system, items in protocols.items() if (own := [p for p in items if p not in shared])
         ],
     }
+
+
+def _label_order(key: str) -> int:
+    return KEY_LABEL_SCORES.index(key) if key in KEY_LABEL_SCORES else len(KEY_LABEL_SCORES)
 
 
 def _score_rows(keys: Sequence[str], flat: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -478,8 +422,10 @@ def _beyond(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
         more = f"{abs(value):.3f} {'more' if value > 0 else 'less'} than"
         if abs(value) < 0.0005:
             more = "as much as"
-        interval = f" (95 % interval of the difference {low:.3f} to {high:.3f})" if None not in (low, high) else ""
-        lines.append(f"Covering anatomy costs {more} covering {background}{interval}.")
+        interval = (
+            f" (95\u00a0% interval of the difference {low:.3f} to {high:.3f})" if None not in (low, high) else ""
+        )
+        lines.append(f"Covering anatomy costs {more} covering {background}{interval}.".replace("-", "−"))
     return lines
 
 
@@ -490,111 +436,6 @@ def _score_text3(entry: Any) -> str:
 
 def _lay_out_curve(curve: PageCurve) -> LineChart:
     return line_chart(curve.title, curve.series, x_label=curve.x_label)
-
-
-# --- cases -----------------------------------------------------------------------------------------------------
-
-
-def _lay_out_case(index: int, case: PageCase) -> _Case:
-    picture = _to_grey8(case.image)
-    comparison = (
-        ReportComparison()
-        if case.reference is None
-        else compare_statements(case.generated, case.reference, reference_labels=case.labels)
-    )
-    statements = list(comparison.generated) or _unjudged(case.generated)
-    captions, layers, selected = _layers(case, statements)
-    thumbnail = picture.copy()
-    thumbnail.thumbnail((96, 96))
-    return _Case(
-        anchor=f"case-{index}",
-        case=case,
-        image=_data_uri(picture),
-        size=picture.size,
-        generated=[
-            _Sentence(at, item.text, item.verdict, item.reasons, captions.get(at, ""))
-            for at, item in enumerate(statements)
-        ],
-        reference=[
-            _Sentence(at, item.text, item.verdict, item.reasons) for at, item in enumerate(comparison.reference)
-        ],
-        counts=comparison.counts() if case.reference is not None else {},
-        layers=layers,
-        methods=[maps.method for maps in case.maps],
-        mapped=frozenset(layer["at"] for layer in layers),
-        selected=selected,
-        thumbnail=_data_uri(thumbnail),
-    )
-
-
-def _unjudged(text: str) -> list[Statement]:
-    from ..text.sentences import split_sentences
-
-    return [Statement(text[start:end], start, end, "unjudged") for start, end in split_sentences(text)]
-
-
-def _layers(
-    case: PageCase, statements: Sequence[Statement]
-) -> tuple[dict[int, str], list[dict[str, Any]], int | None]:
-    """Heat map pictures, a caption per sentence, and the sentence shown first (the one with most evidence)."""
-    at_start = {item.start: at for at, item in enumerate(statements)}
-    captions: dict[int, list[str]] = {}
-    layers = []
-    strongest: tuple[float, int] | None = None
-    for maps in case.maps:
-        for (start, _), heat in zip(maps.spans, maps.maps, strict=True):
-            if start not in at_start or not np.isfinite(heat).all():
-                continue  # a sentence beyond the model's longest text has no map
-            at = at_start[start]
-            top = float(heat.max())
-            if maps.method == "occlusion":
-                scale = max(top, _HEAT_FLOOR)
-                text = (
-                    f"Covering the brightest spot makes this sentence {_times(top)} less likely."
-                    if top >= 0.05
-                    else "Covering any one spot leaves this sentence as likely: it does not hang on one place."
-                )
-                captions.setdefault(at, []).append(text)
-                if strongest is None or top > strongest[0]:
-                    strongest = (top, at)
-            else:
-                scale = top
-            url = "data:image/png;base64," + base64.b64encode(overlay_png(heat, scale=scale)).decode()
-            layers.append({"at": at, "method": maps.method, "url": url})
-    selected = strongest[1] if strongest else (0 if layers else None)
-    return {at: " ".join(texts) for at, texts in captions.items()}, layers, selected
-
-
-def _times(nats: float) -> str:
-    ratio = math.exp(min(nats, 20.0))
-    if ratio >= 1000:
-        return "more than 1,000 times"
-    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
-
-
-def _to_grey8(image: Image.Image | np.ndarray) -> Image.Image:
-    """8-bit picture for display, at most `_IMAGE_SIDE` a side. Wider depths are stretched to their own range."""
-    array = np.asarray(image if not isinstance(image, Image.Image) or image.mode[0] in "LI" else image.convert("L"))
-    if array.ndim != 2 or not array.size:
-        raise ValueError(f"A case's image must be greyscale of shape (H, W), got {array.shape}.")
-    if array.dtype != np.uint8:
-        low, high = float(array.min()), float(array.max())
-        array = ((array - low) * (255.0 / (high - low if high > low else 1.0))).round().astype(np.uint8)
-    picture = Image.fromarray(array, "L")
-    picture.thumbnail((_IMAGE_SIDE, _IMAGE_SIDE), Image.Resampling.LANCZOS)
-    return picture
-
-
-def _data_uri(picture: Image.Image) -> str:
-    """PNG for small pictures, where JPEG's blocks would show; JPEG for large ones."""
-    buffer = io.BytesIO()
-    if max(picture.size) <= 256:
-        picture.save(buffer, "PNG", optimize=True)
-        kind = "png"
-    else:
-        picture.save(buffer, "JPEG", quality=88)
-        kind = "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 # --- writing ---------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class Statement:
         start, end: its characters in the report.
         verdict: in a generated report "right", "wrong", "invented" or "neutral"; in a reference "covered", "missed"
             or "neutral".
-        reasons: one short line per mention that explains the verdict.
+        reasons: one short line for each mention that led to the verdict.
     """
 
     text: str
@@ -222,23 +222,15 @@ def _other_side(name: str, sentence: _Sentence, sides: Mapping[str, frozenset[st
 def _judge_generated(
     sentence: _Sentence, truth: Mapping[str, LabelState], sides: Mapping[str, frozenset[str]]
 ) -> Statement:
-    verdicts: list[str] = []
-    reasons: list[str] = []
-    for name, state in sentence.mentions:
-        verdict, reason = _judge_mention(name, state, sentence, truth, sides)
-        verdicts.append(verdict)
-        reasons.append(reason)
+    judged = [_judge_mention(name, state, sentence, truth, sides) for name, state in sentence.mentions]
     if sentence.denial is not None:
         name, group = sentence.denial
         present = [other for other in OBSERVATIONS if other in group and truth[other] in _PRESENT]
-        verdicts.append(WRONG if present else RIGHT)
-        reasons.append(
-            f"{name}, but the reference states {', '.join(present)}"
-            if present
-            else f"{name}: the reference states nothing against it"
-        )
-    verdict = next((level for level in _SEVERITY if level in verdicts), NEUTRAL)
-    return Statement(sentence.text, sentence.start, sentence.end, verdict, tuple(reasons))
+        against = f"{name}, but the reference states {', '.join(present)}"
+        judged.append((WRONG, against) if present else (RIGHT, f"{name}: the reference states nothing against it"))
+    verdict = next((level for level in _SEVERITY if level in {found for found, _ in judged}), NEUTRAL)
+    reasons = tuple(reason for found, reason in judged if found == verdict)
+    return Statement(sentence.text, sentence.start, sentence.end, verdict, reasons)
 
 
 def _judge_mention(
@@ -302,7 +294,8 @@ def _judge_reference(
         else:
             unsaid.append(f"{name}: not repeated by the generated report")
     verdict = MISSED if missed else COVERED if agreed and not contradicted else NEUTRAL
-    return Statement(sentence.text, sentence.start, sentence.end, verdict, (*missed, *contradicted, *agreed, *unsaid))
+    reasons = missed or (agreed if verdict == COVERED else [*contradicted, *unsaid])
+    return Statement(sentence.text, sentence.start, sentence.end, verdict, tuple(reasons))
 
 
 def _word(state: LabelState) -> str:

@@ -19,11 +19,13 @@ _ORPHAN_JOINERS = re.compile(r"(?<!\S)[-/&,;:'’]+(?!\S)")
 _SPACE = re.compile(r"\s+")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,;:.!?](?:\s|$))")
 _REPEATED_MARK = re.compile(r"([,;:.])(?:\s*[,;:](?=\s|$))+")
-_REPEATED_STOP = re.compile(r"\.(?:\s*\.)+(?=\s|$)")
+_REPEATED_STOP = re.compile(r"\.(?:\s?\.){1,40}(?=\s|$)")
 _LEADING_MARK = re.compile(r"^[\s,;:.!?/-]+(?=[^\W\d_])")
 # "1. " or "2) " at the start, after a line break or after a sentence end, and only before text: "2.5 cm" and
 # "level 4. No effusion" stay.
-_LIST_NUMBER = re.compile(r"(^|\n\s*|[.:;!?]\s+)(?:\(?\d{1,2}[.)]|[-•*])\s+(?=[^\W\d_]|[_(\"'])", re.UNICODE)
+_LIST_NUMBER = re.compile(
+    r"(^\s*|\n[^\S\n]{0,40}|[.:;!?]\s{1,20})(?:(?:\(?\d{1,2}[.)]|[-•*])\s{1,20})+(?=[^\W\d_]|[_(\"'])"
+)
 
 
 def is_missing(text: Any) -> bool:
@@ -53,7 +55,7 @@ def remove_placeholders(text: str) -> str:
     """Drop de-identification marks (`___`, `XXXX`, `[** ... **]`) and the punctuation they leave behind."""
     if not _PLACEHOLDER.search(text):
         return text
-    text = _PLACEHOLDER.sub(" ", text)
+    text = _SPACE.sub(" ", _PLACEHOLDER.sub(" ", text))
     text = _EMPTY_BRACKETS.sub(" ", text)
     text = _ORPHAN_JOINERS.sub(lambda m: m.group() if m.group() in {",", ";", ":", "&"} else " ", text)
     text = _SPACE.sub(" ", text)
@@ -78,13 +80,8 @@ def clean_report(text: Any) -> str:
     """
     if is_missing(text):
         return ""
-    previous = None
-    text = str(text)
-    while previous != text:  # "1. 2. text": each pass removes one marker of a pair
-        previous = text
-        text = _LIST_NUMBER.sub(lambda m: m.group(1), text)
-    text = remove_placeholders(text)
-    text = _SPACE.sub(" ", text).strip()
+    text = _LIST_NUMBER.sub(lambda m: m.group(1), str(text))
+    text = remove_placeholders(_SPACE.sub(" ", text).strip())
     return "" if is_missing(text) else text
 
 

@@ -61,7 +61,10 @@ _HEADER = re.compile(
     r"|recommendations?)|[A-Z][A-Z ,/()-]{1,60})"
     r")[ \t]*:(?=\s|$)",
 )
-_SPACES = re.compile(r"\S")
+_VISIBLE = re.compile(r"\S")
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+# No sentence of a report comes near this many cues; run-on text is resolved piece by piece, which keeps it linear.
+_MOST_EVENTS = 100
 
 
 def _normalise(text: str) -> str:
@@ -88,10 +91,10 @@ def _blank_questions(text: str) -> str:
         end = headers[index + 1].start() if index + 1 < len(headers) else len(text)
         if index + 1 == len(headers):
             # Without a later header the question section ends at its line's or paragraph's end.
-            blank = re.compile(r"\n[^\S\n]*\n").search(text, header.end())
+            blank = _BLANK_LINE.search(text, header.end())
             end = blank.start() if blank else len(text)
         pieces.append(text[at : header.start()])
-        pieces.append(_SPACES.sub(" ", text[header.start() : end]))
+        pieces.append(_VISIBLE.sub(" ", text[header.start() : end]))
         at = end
     pieces.append(text[at:])
     return "".join(pieces)
@@ -112,6 +115,9 @@ def _sentences_of_events(text: str) -> Iterable[tuple[list[Event], str]]:
                 yield events, normal
                 events = []
             index += 1
+        if len(events) >= _MOST_EVENTS:
+            yield events, normal
+            events = []
         group = match.lastindex
         entry: Entry = table[group] if group is not None else table[0]
         events.append(Event(start, match.end(), entry.kind, entry.observations))

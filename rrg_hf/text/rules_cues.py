@@ -145,8 +145,8 @@ UNCERTAIN_CLAUSE: list[str] = [
     r"favou?r(?:s|ed|ing)?(?: (?:to represent|to be|to reflect))?",
     r"consider(?:ed|ing|ation)?(?: (?:of|for))?",
     r"(?:cannot|can not|can't|could not|couldn't|unable to|not possible to|impossible to|be difficult to|difficult to"
-    r"|hard to)(?: (?:be )?(?:\w+ly|fully|totally))? (?:exclude|rule out|discount|r/o|differentiate|distinguish|assess for"
-    r"|evaluate for)",
+    r"|hard to)(?: (?:be )?(?:\w+ly|fully|totally))? (?:exclude|rule out|discount|r/o|differentiate|distinguish"
+    r"|assess for|evaluate for)",
     r"(?:does not|do not|doesn't|don't|not|without) (?:\w+ly )?(?:exclude|excluding|rule out|ruling out)",
     r"(?:exclude|rule out)",
     r"correlat\w+ (?:clinically )?as to",
@@ -200,7 +200,7 @@ UNCERTAIN_AFTER: list[str] = [
 NORMAL: list[str] = [
     r"normal(?: (?:limits?|size|range|for age|variation|in size|contour|appearance|caliber))?",
     r"(?:within|at|in) (?:the )?(?:upper |upper limits of |broad |high |limits of )*normal(?: limits?)?",
-    r"(?:the )?(?:upper|high|top|lower) (?:limits? |limit |end |range )?(?:of )?(?:the )?normal(?: (?:limits?|range))?",
+    r"(?:the )?(?:upper|high|top|lower) (?:limits? |end |range )?(?:of )?(?:the )?normal(?: (?:limits?|range))?",
     r"wnl",
     r"unremarkable",
     r"non ?enlarged",
@@ -278,11 +278,14 @@ IGNORE: list[str] = [
     r"(?:please )?(?:evaluat(?:e|ion)|eval|assess(?:ment)?|check|look(?:ing)?|screen(?:ing)?|surveillance|query|r/o"
     r"|follow up|f/u|work ?up)(?: (?:for|of|to|interval))+",
     r"(?:please )?(?:eval|r/o|query)",
-    r"(?:past |prior |known |remote |medical |clinical |recent |previous |personal |a |with |given |patient )*history of",
+    r"(?:past |prior |known |remote |medical |clinical |recent |previous |personal |a |with |given |patient )*"
+    r"history of",
     r"(?:history|hx|h/o)(?: of)?",
-    r"(?:treated for|treatment for|being treated for|hospitali[sz]ed for|risk of|risk for|at risk for|predispos\w+ to)",
+    r"(?:treated for|treatment for|being treated for|hospitali[sz]ed for|risk of|risk for|at risk for"
+    r"|predispos\w+ to)",
     r"(?:sensitiv\w+|insensitive|specific) (?:for|to)(?: the)?(?: detection of)?",
-    r"(?:dedicated|rib|rib series|ct|chest ct|views?) (?:series |views |study |imaging )?(?:for|to (?:assess|evaluate))",
+    r"(?:dedicated|rib|rib series|ct|chest ct|views?) (?:series |views |study |imaging )?"
+    r"(?:for|to (?:assess|evaluate))",
     r"(?:detect|detecting|detection of)",
 ]
 
@@ -293,7 +296,8 @@ PSEUDO: list[str] = [
     r"|earlier|recent|last|outside|old|older|preceding)",
     r"(?:to|until) (?:complete |full |its |their )?(?:resolution|clearing)",
     r"no (?:prior|previous|comparison|comparative|recent|old|relevant prior|other prior|available) "
-    r"(?:\w+ )?(?:studies|study|exams?|examinations?|films?|radiographs?|images?|x rays?|available|comparisons?|chest)",
+    r"(?:\w+ )?(?:studies|study|exams?|examinations?|films?|radiographs?|images?|x rays?|available|comparisons?"
+    r"|chest)",
     r"no (?:comparisons?|priors)",
     r"no (?:doubt|significant symptoms|history)",
     r"not only",

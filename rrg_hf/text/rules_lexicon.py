@@ -256,7 +256,7 @@ ANATOMY: dict[tuple[str, ...], list[str]] = {
         r"cardiac silhouette size",
         r"size of (?:the )?(?:heart|cardiac silhouette)",
         r"(?:heart|cardiac) diameter",
-            r"cardiovascular silhouette",
+        r"cardiovascular silhouette",
         r"cardio ?thoracic ratio",
     ],
     (OPAC,): [
@@ -270,8 +270,8 @@ ANATOMY: dict[tuple[str, ...], list[str]] = {
         r"|structures)",
     ],
     (EC,): [
-        rf"(?:cardio ?)?mediastinal (?:and (?:hilar|aortic) )?(?:{_SIL}|contours?|outlines?|configurations?|structures?"
-        r"|size|width|margins|borders?|appearance)",
+        rf"(?:cardio ?)?mediastinal (?:and (?:hilar|aortic) )?(?:{_SIL}|contours?|outlines?|configurations?"
+        r"|structures?|size|width|margins|borders?|appearance)",
         r"(?:cardio ?)?mediastin(?:um|ums)",
         r"cardiac,? (?:and )?(?:the )?(?:hilar,? )?(?:and )?mediastinal,? "
         r"(?:and (?:hilar|aortic|pulmonary hilar) )?"
@@ -458,7 +458,8 @@ OTHER: list[str] = [
     r"cystic fibrosis",
     r"(?:vertebral(?: body)?|compression|thoracic vertebral|endplate|trachea(?:l)?|airway) collapse",
     r"collapse of (?:the )?(?:(?:a|an|t\d+|l\d+|mid|lower|thoracic) )*vertebra(?:l|e)?(?: bod(?:y|ies))?",
-    r"(?:prior |old |previous |remote |healed |chronic )*granulomatous (?:infections?|process|exposure|change|residua)",
+    r"(?:prior |old |previous |remote |healed |chronic )*granulomatous (?:infections?|process|exposure|change"
+    r"|residua)",
     r"histoplasmosis",
     r"deformit(?:y|ies)",
     r"calcif(?:ied|ication|ications|ic)(?: (?:granulomas?|granulomata|granulomatous disease"

@@ -35,16 +35,25 @@ _PREDICATE_STATE = (
 
 # A list that a negation opened ends where the next item is introduced like this: "no edema, small effusion".
 _RESTART = re.compile(
-    r"[ ,]*(?:and +|with +|but +)?(?:again +|now +|also +)?(?:(?:a|an|the|there is|there are|mild|mildly|moderate"
+    r"[ ,]{0,8}(?:and +|with +|but +)?(?:again +|now +|also +)?(?:(?:a|an|the|there is|there are|mild|mildly|moderate"
     r"|moderately|minimal|minor|small|tiny|trace|stable|unchanged|persistent|persisting|improved|improving|increased"
     r"|increasing|decreased|decreasing|worsening|worsened|slight|slightly|extensive|residual|chronic|old|healed|known"
     r"|status|severe|marked|low|left lower lobe|right lower lobe|bibasilar|bibasal|interval|continued|some|multiple"
     r"|moderate sized|redemonstrated|similar|mildly)\b)"
 )
 _SEEN_TAIL = re.compile(
-    r"[ -]*(?:is|are|was|were)? *(?:seen|identified|present|noted|visuali[sz]ed|evident|detected)\b"
+    r"[ -]{0,4}(?:is|are|was|were)? *(?:seen|identified|present|noted|visuali[sz]ed|evident|detected)\b"
 )
-_TWO_WAY = ("unlikely", "less likely", "least likely", "possible", "suspected", "questioned", "probable", "questionable")
+_TWO_WAY = (
+    "unlikely",
+    "less likely",
+    "least likely",
+    "possible",
+    "suspected",
+    "questioned",
+    "probable",
+    "questionable",
+)
 _CONCESSIVE = ("but", "though", "although", "albeit", "yet", "however")  # "stable but enlarged"
 _CLAUSE_END = re.compile(r"[.,;]|$")
 _WORD = re.compile(r"[a-z0-9']+")
@@ -149,10 +158,10 @@ def _forward(events: Sequence[Event], text: str, states: list[LabelState | None]
                     new_only = False
                 else:
                     states[index] = NEGATIVE
-            elif uncertain and not device or (uncertain == "phrase" and _close(events, index, text)):
+            elif kind is Kind.HINT or (uncertain and not device):
                 states[index] = UNCERTAIN
-            elif kind is Kind.HINT:
-                states[index] = UNCERTAIN
+            elif uncertain == "phrase" and _close(events, index, text):
+                states[index] = UNCERTAIN  # "possible catheter fragment"
             else:
                 states[index] = POSITIVE
 
@@ -205,15 +214,11 @@ def _backward(events: Sequence[Event], text: str, states: list[LabelState | None
         kind = event.kind
         if kind is Kind.NEG_AFTER or (kind is Kind.NEG_BEFORE and _answers(events, index, text)):
             new = NEGATIVE
-        elif kind is Kind.UNC_AFTER:
-            new = UNCERTAIN
-        elif kind is Kind.POOR:
-            new = UNCERTAIN
-        elif kind in (Kind.UNC_CLAUSE, Kind.UNC_BEFORE) and _faces_back(events, index, text):
+        elif kind in (Kind.UNC_AFTER, Kind.POOR) or _faces_back(events, index, text):
             new = UNCERTAIN
         else:
             continue
-        reached = _subject(events, index)
+        reached = _subject(events, index, text)
         if not reached and kind is Kind.NEG_AFTER and text.startswith(("resolved", "interval removal"), event.start):
             continue
         for back in reached:
@@ -229,7 +234,7 @@ def _backward(events: Sequence[Event], text: str, states: list[LabelState | None
 
 
 def _answers(events: Sequence[Event], index: int, text: str) -> bool:
-    """"Effusion: no." or "Effusion: negative.": the cue ends the sentence and answers what stands before the colon."""
+    """ "Effusion: no." or "Effusion: negative.": the cue ends the sentence and answers its heading."""
     return index == len(events) - 1 and index > 0 and text[events[index - 1].start] == ":"
 
 
@@ -246,6 +251,8 @@ def _negate_next(events: Sequence[Event], index: int, states: list[LabelState | 
 
 def _faces_back(events: Sequence[Event], index: int, text: str) -> bool:
     """Whether a two-way hedge ("difficult to exclude") has nothing to its right and so speaks of its subject."""
+    if events[index].kind not in (Kind.UNC_CLAUSE, Kind.UNC_BEFORE):
+        return False
     phrase = text[events[index].start : events[index].end]
     if not phrase.startswith(_TWO_WAY) and "exclud" not in phrase and "rule" not in phrase:
         return False
@@ -263,7 +270,7 @@ def _faces_back(events: Sequence[Event], index: int, text: str) -> bool:
     return stop is not None and _words_between(text, events[index].end, stop.start()) <= 1
 
 
-def _subject(events: Sequence[Event], index: int) -> list[int]:
+def _subject(events: Sequence[Event], index: int, text: str) -> list[int]:
     """Findings before the cue at `index` that belong to its clause."""
     reached: list[int] = []
     if index and events[index - 1].kind is Kind.BREAK and events[index - 1].end + 2 >= events[index].start:
@@ -274,11 +281,15 @@ def _subject(events: Sequence[Event], index: int) -> list[int]:
         if kind in (Kind.VERB, Kind.UNC_CLAUSE, Kind.NEG_BEFORE, Kind.TERMINATOR):
             if kind in (Kind.VERB, Kind.UNC_CLAUSE) and not reached:
                 continue
+            if kind is Kind.TERMINATOR and not text.startswith("there", events[back].start):
+                break
             # An earlier verb or "no" owns what stands before the last "and": "there is edema and the effusion has
             # resolved".
             return reached[:gap] if gap else reached
         if kind in (Kind.BREAK, Kind.NEG_AFTER, Kind.UNC_AFTER):
             break
+        if kind is Kind.STABLE and text.startswith("no ", events[back].start):
+            break  # "no change since the previous exam" is complete in itself
         if kind in (Kind.COMMA, Kind.AND):
             if reached and not gap:
                 gap = len(reached)
@@ -306,7 +317,9 @@ def _alternatives(events: Sequence[Event], text: str, states: list[LabelState | 
         chain = [left] if right is None else [left, right]
         before = left
         listed = index > 0 and events[index - 1].kind is Kind.COMMA  # "edema, pneumonia, or hemorrhage"
-        while listed and before - 2 >= 0 and events[before - 1].kind is Kind.COMMA and events[before - 2].kind in _STATED:
+        while (
+            listed and before - 2 >= 0 and events[before - 1].kind is Kind.COMMA and events[before - 2].kind in _STATED
+        ):
             before -= 2
             chain.append(before)
         for at in chain:
@@ -315,7 +328,7 @@ def _alternatives(events: Sequence[Event], text: str, states: list[LabelState | 
 
 
 def _unchanged_before(events: Sequence[Event], index: int, text: str) -> bool:
-    """"No change in the atelectasis or effusion": an "or" that the "no" asks for."""
+    """ "No change in the atelectasis or effusion": an "or" that the "no" asks for."""
     for back in range(index - 1, -1, -1):
         if events[back].kind is Kind.STABLE:
             return text.startswith(("no", "without"), events[back].start)

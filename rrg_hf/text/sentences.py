@@ -6,7 +6,7 @@ import re
 
 # Candidates for a break. A stop inside a number ("2.5 cm") has no space behind it and is never a candidate.
 _CANDIDATE = re.compile(
-    r"(?P<stop>[.!?]+[\"')\]]*(?=\s|$)|\.(?=[A-Z][a-z]))"  # "clear.No effusion": the space is often forgotten
+    r"(?P<stop>[.!?]{1,8}[\"')\]]{0,4}(?=\s|$)|\.(?=[A-Z][a-z]))"  # "clear.No effusion": the space is often forgotten
     r"|(?P<blank>\n[^\S\n]*\n\s*)"
     r"|(?P<line>\n)"
 )

@@ -303,12 +303,15 @@ def run_recipe(
 
 def _free_settings(recipe: PalmRecipe) -> Mapping[str, Any]:
     """What `model.config` may still change once a checkpoint has its shapes."""
-    free = (
+    free = {
         "alignment",
         "alignment_temperature",
         "sinkhorn_epsilon",
         "sinkhorn_max_iterations",
         "alignment_queue_size",
-    )
-    free += ("gather_embeddings", "mem_mask_ratio", "mem_mask_strategy", "fusion_dropout")
+        "gather_embeddings",
+        "mem_mask_ratio",
+        "mem_mask_strategy",
+        "fusion_dropout",
+    }
     return {name: value for name, value in (recipe.model.get("config") or {}).items() if name in free}

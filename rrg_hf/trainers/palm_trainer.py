@@ -444,6 +444,8 @@ class PalmTrainer(Trainer):
                 with explained(target, "checkpoints of this run are untouched."):
                     shutil.rmtree(staging, ignore_errors=True)
                     self._save(str(staging))
+                    if self._stage_done:
+                        self._write_state(staging)
                     publish_files(staging, target)
                 self.palm.config._name_or_path = str(target)  # the next stage finds this one's metadata there
             finally:
@@ -451,6 +453,13 @@ class PalmTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+    def _write_state(self, folder: Path) -> None:
+        """The run's log history and best score, without the folder names of this machine."""
+        best = self.state.best_model_checkpoint
+        self.state.best_model_checkpoint = Path(best).name if best else None
+        self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
+        self.state.best_model_checkpoint = best
 
     def _stage_state(self) -> dict[str, torch.Tensor]:
         """Weights and buffers of the stage model that are not PALM's: the predictor, the queue. Never the teacher."""
@@ -482,10 +491,10 @@ class PalmTrainer(Trainer):
                 "mem stage must start from the same model as before; give that one and the checkpoint as "
                 "resume_from_checkpoint."
             )
-        if not (folder / TRAINER_STATE_NAME).is_file():
+        if metadata.get("finished") or not (folder / TRAINER_STATE_NAME).is_file():
             raise CheckpointError(
-                f"{folder} holds no {TRAINER_STATE_NAME}, so a run cannot be resumed from it. Resume from one of the "
-                f"{PREFIX_CHECKPOINT_DIR}-<step> folders."
+                f"{folder.name} is not a checkpoint of a run under way, so none can be resumed from it. Resume from a "
+                f"{PREFIX_CHECKPOINT_DIR}-<step> folder, or give it as the model to train it further."
             )
         self._load_weights(folder)
 

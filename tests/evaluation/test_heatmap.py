@@ -93,6 +93,12 @@ def test_only_the_looked_at_cell_lights_up(palm: tuple[Any, Any]) -> None:
     assert np.abs(maps[:, 40:56, 40:56]).max() < 0.2 * corner
 
 
+@pytest.mark.parametrize("report", ["", "  \n"])
+def test_an_empty_report_has_no_maps(palm: tuple[Any, Any], report: str) -> None:
+    for maps in (occlusion_maps(*palm, picture(), report), attention_maps(*palm, picture(), report)):
+        assert maps is not None and maps.spans == () and maps.maps.shape == (0, 60, 72)
+
+
 def test_16_bit_images_and_pil_images(palm: tuple[Any, Any]) -> None:
     image = picture(2)
     plain = occlusion_maps(*palm, image, REPORT, grid=2)
@@ -153,7 +159,6 @@ def test_sentences_beyond_the_longest_text_are_nan(palm: tuple[Any, Any]) -> Non
         ({"grid": 0}, "at least 1"),
         ({"batch_size": 0}, "at least 1"),
         ({"grid": 70}, "Use a smaller grid"),
-        ({"report": "  "}, "empty report"),
         ({"image": np.zeros((4, 4, 4, 4), np.uint8)}, "greyscale"),
     ],
 )

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rrg_hf.errors import DataError
 from rrg_hf.evaluation import EvaluationResult, evaluate_reports, evidence_test
 from rrg_hf.evaluation.heatmap import SentenceMaps
 from rrg_hf.evaluation.page import PHANTOM_NOTE, SCOPE, PageCase, PageCurve, curves_from_log, metric_name, write_page
@@ -268,9 +269,9 @@ def test_curves_from_a_trainer_log(tmp_path: Path) -> None:
     curves = curves_from_log(log, stage="generate")
     assert curves == [
         PageCurve("generate: loss", {"train": [(5, 2.0), (10, 1.0)], "validation": [(10, 1.5), (20, 1.2)]}),
-        PageCurve("generate: rules micro f1", {"validation": [(10, 0.2), (20, 0.6)]}),
+        PageCurve("generate: rules micro F1", {"validation": [(10, 0.2), (20, 0.6)]}),
     ]
-    assert [curve.title for curve in curves_from_log(log, names=["eval_rules_micro_f1"])] == ["rules micro f1"]
+    assert [curve.title for curve in curves_from_log(log, names=["eval_rules_micro_f1"])] == ["rules micro F1"]
     _, outline = page(tmp_path, curves=curves)
     assert "generate: loss over step: train from 2 to 1; validation from 1.5 to 1.2." in [
         entry.get("aria-label") for entry in outline.all("svg")
@@ -283,10 +284,10 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     before = target.read_bytes()
 
     def fail(*_: object) -> None:
-        raise OSError("No space left on device")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DataError, match="could not be written"):
         write_page(target, title="Second", cases=[PageCase("s", image(), "x.")])
     assert target.read_bytes() == before
     assert [path.name for path in target.parent.iterdir()] == ["page.html"]

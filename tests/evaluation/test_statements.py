@@ -62,6 +62,8 @@ def test_reasons_name_the_observation() -> None:
     comparison = compare_statements("There is a pneumothorax.", "No pneumothorax. There is a pleural effusion.")
     assert comparison.generated[0].reasons == ("Pneumothorax: present, but the reference says absent",)
     assert comparison.reference[1].reasons == ("Pleural Effusion: not stated by the generated report",)
+    mixed = compare_statements("No pneumothorax, but a pleural effusion.", "No pneumothorax. No pleural effusion.")
+    assert mixed.generated[0].reasons == ("Pleural Effusion: present, but the reference says absent",)
     assert comparison.counts() == {"right": 0, "wrong": 1, "invented": 0, "missed": 1}
 
 

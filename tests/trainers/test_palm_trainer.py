@@ -134,6 +134,8 @@ def test_metadata_tells_the_run_and_no_text(three_stages: Path, studies: Dataset
     assert metadata["previous_stage"]["previous_stage"]["stage"] == "mem"
     assert metadata["versions"]["transformers"] and metadata["hyperparameters"]["learning_rate"] == 1e-2
     assert str(three_stages) not in text, "no path of this machine"
+    state = (three_stages / "generate" / "trainer_state.json").read_text()
+    assert str(three_stages) not in state and len(json.loads(state)["log_history"]) >= 4
     sentence = studies["train"][0]["findings"].split(".")[0]
     assert all(
         sentence not in path.read_text() for path in three_stages.rglob("*.json*") if "tokenizer" not in path.name

@@ -139,8 +139,11 @@ def test_resume_needs_the_same_stage_and_teacher(make_trainer: MakeTrainer, tmp_
     (tmp_path / "mem" / "checkpoint-1" / "stage_state.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"lacks what stage 'mem' needs"):
         make_trainer("mem").train(resume_from_checkpoint=checkpoint)
-    with pytest.raises(CheckpointError, match=r"holds no trainer_state\.json"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of a run under way"):
         make_trainer("mem").train(resume_from_checkpoint=str(palm_dir))
+    trainer.save_model()
+    with pytest.raises(CheckpointError, match="mem is not a checkpoint of a run under way"):
+        make_trainer("mem").train(resume_from_checkpoint=str(tmp_path / "mem"))
 
 
 @pytest.mark.parametrize("what", ["weights", "optimizer", "state", "stage_state"])

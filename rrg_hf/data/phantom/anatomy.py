@@ -138,7 +138,7 @@ def sample_anatomy(rng: np.random.Generator) -> Anatomy:
         vessel_phase={"right": float(u[23]) * np.pi, "left": float(u[24]) * np.pi},
         gain=1.0 + 0.10 * float(u[25]),
         gamma=float(np.exp(rng.uniform(-0.18, 0.18))),
-        noise=float(rng.uniform(0.008, 0.024)),
+        noise=float(rng.uniform(0.006, 0.019)),
         texture=rng.standard_normal((12, 12)).astype(np.float32),
     )
 

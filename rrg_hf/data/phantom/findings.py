@@ -176,7 +176,7 @@ def _pneumonia(image: Radiograph, fact: Fact, side: str, rng: np.random.Generato
         fx, fy = cx + far * np.cos(angle), cy + 0.95 * far * np.sin(angle)
         squeeze = rng.uniform(0.75, 1.3)
         distance = np.square((sx - np.float32(fx)) * np.float32(squeeze)) + np.square(y - np.float32(fy))
-        free *= 1.0 - rng.uniform(0.6, 0.85) * np.square(np.clip(1.0 - distance / radius**2, 0.0, 1.0))
+        free *= 1.0 - rng.uniform(0.75, 0.95) * np.square(np.clip(1.0 - distance / radius**2, 0.0, 1.0))
     share = (1.0 - free) * (1.0 + 0.3 * _grain(image, at, rng, 0.03))
     image.fill(at, np.clip(strength(fact) * share, 0.0, 0.95))
     return image.full(at, (share > 0.15) & (chest.lung(side)[at] > 0.3))
@@ -184,7 +184,7 @@ def _pneumonia(image: Radiograph, fact: Fact, side: str, rng: np.random.Generato
 
 def _lung_lesion(image: Radiograph, fact: Fact, side: str, rng: np.random.Generator) -> Mask:
     chest = image.chest
-    radius = (0.027, 0.036, 0.047)[level(fact)] * rng.uniform(0.95, 1.05)
+    radius = (0.033, 0.043, 0.055)[level(fact)] * rng.uniform(0.95, 1.05)
     cx, cy = _place(image, fact, side, rng, 0.02)
     at = chest.window(
         SIGN[side] * (cx - 1.5 * radius), SIGN[side] * (cx + 1.5 * radius), cy - 1.5 * radius, cy + 1.5 * radius
@@ -193,8 +193,8 @@ def _lung_lesion(image: Radiograph, fact: Fact, side: str, rng: np.random.Genera
     distance = np.sqrt(np.square(sx - cx) + np.square(y - cy))
     disc = ramp(radius - distance, max(0.005, chest.pixel))
     depth = np.sqrt(np.clip(1.0 - np.square(distance / radius), 0.0, 1.0))
-    image.fill(at, strength(fact) * disc * (0.78 + 0.20 * depth))
-    image.add(at, (0.08 * strength(fact)) * disc * depth)
+    image.fill(at, strength(fact) * disc * (0.84 + 0.14 * depth))
+    image.add(at, (0.12 * strength(fact)) * disc * depth)
     return image.full(at, disc > 0.4)
 
 
@@ -232,11 +232,11 @@ def _atelectasis(image: Radiograph, fact: Fact, side: str, rng: np.random.Genera
 
 def _pneumothorax(image: Radiograph, fact: Fact, side: str, rng: np.random.Generator) -> Mask:
     chest = image.chest
-    gap = (0.045, 0.062, 0.082)[level(fact)] * rng.uniform(0.95, 1.05)
+    gap = (0.055, 0.075, 0.098)[level(fact)] * rng.uniform(0.95, 1.05)
     at = chest.window(0.0, SIGN[side] * 0.40, 0.06, 0.72)
     sx, y = chest.sx(side, at), chest.y[at[0]]
     # the collapsed lung: the outline drawn in from apex and chest wall, touching it again towards the base
-    base = 0.56 + 0.05 * level(fact)
+    base = 0.59 + 0.04 * level(fact)
     _, lateral = chest.lung_span(side)
     shrink = gap * np.sqrt(np.clip((base - y) / (base - 0.1), 0.0, 1.0))
     up = np.clip((0.60 - (y - 1.15 * gap)) / 0.5, 0.0, 1.0)
@@ -249,9 +249,9 @@ def _pneumothorax(image: Radiograph, fact: Fact, side: str, rng: np.random.Gener
     visible = 1.0 - (chest.silhouette()[at])
     s = strength(fact)
     image.markings[at] *= 1.0 - outside
-    image.add(at, -(0.13 * s) * weight * visible)
-    pleura = bump(sx - line, max(0.009, 1.5 * chest.pixel)) * ramp(shrink - 0.006, 0.006) * ramp(y - 0.1, 0.02)
-    image.add(at, (0.26 * s) * pleura * chest.lung(side)[at] * visible)
+    image.add(at, -(0.17 * s) * weight * visible)
+    pleura = bump(sx - line, max(0.010, 1.6 * chest.pixel)) * ramp(shrink - 0.006, 0.006) * ramp(y - 0.1, 0.02)
+    image.add(at, (0.38 * s) * pleura * chest.lung(side)[at] * visible)
     return image.full(at, ((weight > 0.4) | ((pleura > 0.4) & (chest.lung(side)[at] > 0.5))) & (visible > 0.5))
 
 
@@ -276,7 +276,7 @@ def _effusion(image: Radiograph, fact: Fact, side: str, rng: np.random.Generator
 
 def _pleural_other(image: Radiograph, fact: Fact, side: str, rng: np.random.Generator) -> Mask:
     chest = image.chest
-    thick = (0.026, 0.034, 0.042)[level(fact)]
+    thick = (0.034, 0.043, 0.053)[level(fact)]
     top, bottom = 0.25 + rng.uniform(-0.02, 0.02), (0.50, 0.54, 0.58)[level(fact)]
     at = chest.window(SIGN[side] * 0.15, SIGN[side] * 0.42, top - 0.04, bottom + 0.04)
     sx, y = chest.sx(side, at), chest.y[at[0]]
@@ -288,7 +288,7 @@ def _pleural_other(image: Radiograph, fact: Fact, side: str, rng: np.random.Gene
     rind = ramp(inner - depth, max(0.006, chest.pixel)) * ramp(depth + 0.012, 0.006) * ends
     s = strength(fact)
     image.fill(at, (0.9 * s) * rind)
-    image.add(at, (0.18 * s) * rind)
+    image.add(at, (0.32 * s) * rind)
     if fact.kind == "plaque":
         flakes = rind * ramp(_grain(image, at, rng, 0.026) - 0.1, 0.5)
         image.add(at, (0.7 * s) * flakes)
@@ -319,8 +319,8 @@ def _fracture(image: Radiograph, fact: Fact, side: str, rng: np.random.Generator
     s = strength(fact)
     # the outer ends drop by a third of the interspace, overlap the inner ones and show raw, dense margins
     delta = (0.17 * a.rib_contrast) * (new - old) * outer * cage * s
-    overlap = bump(sx - break_at, 0.024) * np.maximum(old, new) * cage
-    delta += (0.55 * s) * overlap
+    overlap = bump(sx - break_at, 0.030) * np.maximum(old, new) * cage
+    delta += (0.75 * s) * overlap
     reach = (phase > first - 0.3) & (phase < first + 2.75)
     image.add(at, np.where(reach, delta, 0.0).astype(np.float32))
     near = (ribs | reach) & (sx > break_at - 0.03) & (sx < lateral[at[0]] + 0.02)
@@ -341,7 +341,7 @@ def _clavicle_fracture(image: Radiograph, fact: Fact, side: str, rng: np.random.
     old = clavicle_shaft(offset) * span * outer
     new = clavicle_shaft(offset - np.float32(drop)) * span * ramp(sx - break_at + 0.025, 0.005)
     overlap = bump(sx - break_at + 0.01, 0.035) * ramp(0.034 - np.abs(offset - 0.5 * drop), 0.008)
-    image.add(at, strength(fact) * (a.rib_contrast * (new - old) + 0.40 * overlap))
+    image.add(at, strength(fact) * (a.rib_contrast * (new - old) + 0.65 * overlap))
     return image.full(at, (near > 0.3) | (overlap > 0.3) | (old > 0.1))
 
 
@@ -372,18 +372,18 @@ def _pacemaker(image: Radiograph, rng: np.random.Generator) -> list[Mask]:
         (0.0, 0.63),
         tip,
     ]
-    return [mask | _wire(image, lead, 0.0055, 1.3)]
+    return [mask | _wire(image, lead, 0.0065, 1.6)]
 
 
 def _endotracheal_tube(image: Radiograph, rng: np.random.Generator) -> list[Mask]:
     end = 0.285 + rng.uniform(-0.015, 0.02)
     x = float(image.chest.front) - 0.006
-    return [_wire(image, [(x + 0.004, -0.1), (x + 0.002, 0.1), (x, end)], 0.0075, 1.1)]
+    return [_wire(image, [(x + 0.004, -0.1), (x + 0.002, 0.1), (x, end)], 0.0090, 1.5)]
 
 
 def _central_line(image: Radiograph, rng: np.random.Generator) -> list[Mask]:
     end = 0.44 + rng.uniform(-0.03, 0.03)
-    return [_wire(image, [(-0.10, -0.06), (-0.085, 0.06), (-0.055, 0.17), (-0.042, 0.28), (-0.043, end)], 0.0055, 1.1)]
+    return [_wire(image, [(-0.10, -0.06), (-0.085, 0.06), (-0.055, 0.17), (-0.042, 0.28), (-0.043, end)], 0.0070, 1.5)]
 
 
 def _sternal_wires(image: Radiograph, rng: np.random.Generator) -> list[Mask]:
@@ -394,8 +394,8 @@ def _sternal_wires(image: Radiograph, rng: np.random.Generator) -> list[Mask]:
         cy = 0.28 + 0.085 * i + rng.uniform(-0.005, 0.005)
         at = chest.window(x0 - 0.05, x0 + 0.05, cy - 0.05, cy + 0.05)
         radius = np.sqrt(np.square((chest.x[at] - x0) / 1.35) + np.square(chest.y[at[0]] - cy))
-        loop = bump(radius - 0.0175, max(0.008, 1.0 * chest.pixel))
-        image.add(at, 1.5 * loop)
+        loop = bump(radius - 0.020, max(0.010, 1.1 * chest.pixel))
+        image.add(at, 2.0 * loop)
         mask |= image.full(at, loop > 0.3)
     return [mask]
 
@@ -403,7 +403,7 @@ def _sternal_wires(image: Radiograph, rng: np.random.Generator) -> list[Mask]:
 def _enteric_tube(image: Radiograph, rng: np.random.Generator) -> list[Mask]:
     end = (0.16 + rng.uniform(-0.02, 0.02), 0.845)
     path = [(0.012, -0.1), (0.014, 0.2), (0.02, 0.5), (0.035, 0.70), (0.075, 0.79), end]
-    return [_wire(image, path, 0.0055, 1.1)]
+    return [_wire(image, path, 0.0070, 1.5)]
 
 
 _DEVICES: dict[str, Callable[[Radiograph, np.random.Generator], list[Mask]]] = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,57 +20,17 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.models.bert.modeling_bert import BertModel
 from transformers.models.dinov2.modeling_dinov2 import Dinov2Model
 from transformers.models.gpt2.modeling_gpt2 import GPT2Model
-from transformers.utils import ModelOutput, logging
+from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_palm import PalmConfig
 from .convert_palm import BackboneReport, load_backbones, load_text_tokenizer
 from .layers_palm import PalmFusion, PalmProjection
+from .outputs_palm import PalmModelOutput, PalmReportGenerationOutput
 
 logger = logging.get_logger(__name__)
 
-
-@dataclass
-class PalmModelOutput(ModelOutput):
-    """Output of [`PalmModel`]. T is the number of decoder tokens, N_U = N_I + N_Ind that of the memory's.
-
-    Args:
-        last_hidden_state: (B, T, d), the decoder's last layer.
-        cache: keys and values of the decoder, with `use_cache=True`.
-        hidden_states: with `output_hidden_states=True`, one (B, T, d) per decoder layer and one for the embeddings.
-        attentions: with `output_attentions=True`, one (B, heads, T, T_past + T) per decoder layer.
-        cross_attentions: with `output_attentions=True` and `decoder_input="cross_attention"`, one (B, heads, T, N_U)
-            per decoder layer. The first N_I columns are the image: [CLS], then the patches row by row.
-        encoder_last_hidden_state: U of Eq. 14, (B, N_U, D).
-        encoder_attention_mask: (B, N_U), or None when all of U is visible.
-    """
-
-    last_hidden_state: torch.Tensor | None = None
-    cache: Cache | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-    cross_attentions: tuple[torch.Tensor, ...] | None = None
-    encoder_last_hidden_state: torch.Tensor | None = None
-    encoder_attention_mask: torch.Tensor | None = None
-
-
-@dataclass
-class PalmReportGenerationOutput(ModelOutput):
-    """Output of [`PalmForReportGeneration`]: the fields of [`PalmModelOutput`] and
-
-    Args:
-        loss: scalar, L_gen of Eq. 16 as a mean over tokens, when `labels` are given.
-        logits: (B, T, vocabulary), or only the last `logits_to_keep` positions.
-    """
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    cache: Cache | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-    cross_attentions: tuple[torch.Tensor, ...] | None = None
-    encoder_last_hidden_state: torch.Tensor | None = None
-    encoder_attention_mask: torch.Tensor | None = None
+_COINCIDENT_COSINE = 0.999
 
 
 class PalmPreTrainedModel(PreTrainedModel):
@@ -205,6 +164,15 @@ class PalmModel(PalmPreTrainedModel):
         embeddings = self.pool(self.get_text_features(tokens["input_ids"], tokens["attention_mask"]))
         self.train(training)
         self.prototypes[: len(names)] = embeddings.to(self.prototypes.dtype)
+        directions = nn.functional.normalize(embeddings.float(), dim=-1)
+        closest = (directions @ directions.T).fill_diagonal_(-1).max().item()
+        if closest > _COINCIDENT_COSINE:
+            logger.warning(
+                "The text encoder barely tells some prototype names apart (cosine %.4f): their prototypes start "
+                "together and alignment may not part them. An untrained text encoder does this; random prototypes "
+                "serve better there.",
+                closest,
+            )
 
     def encode(
         self,
@@ -581,7 +549,5 @@ class PalmForReportGeneration(PalmPreTrainedModel, GenerationMixin):
 __all__ = [
     "PalmForReportGeneration",
     "PalmModel",
-    "PalmModelOutput",
     "PalmPreTrainedModel",
-    "PalmReportGenerationOutput",
 ]

@@ -121,7 +121,10 @@ def test_keys_of_other_releases_in_saved_backbone_configs_pass() -> None:
     [
         ({"mem_mask_ratoi": 0.2}, "'mem_mask_ratoi' .did you mean 'mem_mask_ratio'"),
         ({"aligment": "contrastive"}, "'aligment' .did you mean 'alignment'"),
-        ({"decoder": "distilgpt2"}, "'decoder' .did you mean 'decoder_config'|'decoder' .did you mean 'decoder_input'"),
+        (
+            {"decoder": "distilgpt2"},
+            "'decoder' .did you mean 'decoder_config'|'decoder' .did you mean 'decoder_input'",
+        ),
         ({"zzz": 1}, "does not know the key 'zzz'"),
         ({"vision_config": {"hiden_size": 3}}, "vision_config.* 'hiden_size' .did you mean 'hidden_size'"),
         ({"text_config": {"num_hidden_layer": 3}}, "'num_hidden_layer' .did you mean 'num_hidden_layers'"),
@@ -156,5 +159,5 @@ def test_a_misspelt_key_in_a_config_file_is_refused(tmp_path: Path) -> None:
     entries = json.loads((tmp_path / "config.json").read_text())
     entries["fusion_layer"] = entries.pop("fusion_layers")
     (tmp_path / "config.json").write_text(json.dumps(entries))
-    with pytest.raises(ValueError, match="'fusion_layer' .did you mean 'fusion_layers'"):
+    with pytest.raises(ValueError, match=r"'fusion_layer' .did you mean 'fusion_layers'"):
         PalmConfig.from_pretrained(tmp_path)

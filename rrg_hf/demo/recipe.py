@@ -1,0 +1,56 @@
+"""Sizes and schedules of the demo. All of it is chosen for two CPU cores; none of it is from the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DemoRecipe:
+    """One size of the demo. Studies are phantoms of `image_size` pixels; learning rates are peak values."""
+
+    name: str
+    train: int
+    validation: int
+    test: int
+    test_shifted: int
+    evidence: int  # studies of `test` in the evidence test
+    mem_epochs: float
+    align_epochs: float
+    generate_epochs: float
+    mem_learning_rate: float = 2e-4
+    align_learning_rate: float = 5e-4
+    generate_learning_rate: float = 2e-3
+    batch_size: int = 64
+    image_size: int = 112
+    projection_dim: int = 128
+    text_layers: int = 2
+    decoder_layers: int = 2
+    max_new_tokens: int = 128
+    bootstrap: int = 1000
+    seed: int = 0
+
+
+FULL = DemoRecipe(
+    name="full",
+    train=5000,
+    validation=200,
+    test=400,
+    test_shifted=400,
+    evidence=150,
+    mem_epochs=1.0,
+    align_epochs=2.0,
+    generate_epochs=8.0,
+)
+QUICK = DemoRecipe(
+    name="quick",
+    train=1500,
+    validation=64,
+    test=128,
+    test_shifted=128,
+    evidence=48,
+    mem_epochs=0.5,
+    align_epochs=1.0,
+    generate_epochs=6.0,
+    bootstrap=300,
+)
