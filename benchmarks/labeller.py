@@ -82,9 +82,10 @@ def human_labels(mesh: str) -> set[str]:
     return found
 
 
-def present(labels: Labels) -> set[str]:
-    """Observations that are positive or uncertain."""
-    return {name for name in OBSERVATIONS if labels[name] in (LabelState.POSITIVE, LabelState.UNCERTAIN)}
+def present(labels: Labels, *, uncertain: bool = True) -> set[str]:
+    """Observations that are positive or, unless `uncertain` is False, uncertain."""
+    states = (LabelState.POSITIVE, LabelState.UNCERTAIN) if uncertain else (LabelState.POSITIVE,)
+    return {name for name in OBSERVATIONS if labels[name] in states}
 
 
 def read_reports(path: Path) -> list[tuple[str, str, set[str]]]:
@@ -207,6 +208,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--reports", type=Path, required=True, help="indiana_reports.csv")
     parser.add_argument("--context", choices=["rules", "medspacy", "negspacy"], default="rules")
+    parser.add_argument("--positive-only", action="store_true", help="count uncertain labels as absent")
     parser.add_argument("--repeats", type=int, default=3, help="timed passes; the best one counts")
     parser.add_argument("--show", type=int, default=0, help="print this many disagreements per observation")
     parser.add_argument("--only", default=None, help="show disagreements of this observation only")
@@ -221,7 +223,7 @@ def main() -> int:
     guess: list[set[str]] = []
     for _ in range(args.repeats):
         start = time.process_time()
-        guess = [present(label(text)) for _, text, _ in rows]
+        guess = [present(label(text), uncertain=not args.positive_only) for _, text, _ in rows]
         best = min(best, time.process_time() - start)
     truth = [human for *_, human in rows]
     table = scores(truth, guess)

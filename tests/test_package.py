@@ -28,7 +28,8 @@ def best_of(runs: int, *arguments: str) -> float:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    code = "import sys, rrg_hf; print([m for m in ('torch', 'transformers', 'datasets', 'numpy', 'PIL') if m in sys.modules])"
+    heavy = ("torch", "transformers", "datasets", "numpy", "PIL")
+    code = f"import sys, rrg_hf; print([name for name in {heavy} if name in sys.modules])"
     assert run("-c", code).stdout.strip() == "[]"
 
 

@@ -116,19 +116,25 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def draw_studies(recipe: DemoRecipe) -> DatasetDict:
-    """The four splits, each study with the masks of the evidence test."""
-    from datasets.utils.logging import disable_progress_bar
+    """The four splits; the test splits with the masks of the evidence test."""
+    from datasets import DatasetDict
 
-    from ..data.phantom import phantom_splits
+    from ..data.phantom import phantom_dataset
 
-    disable_progress_bar()
-    sizes = {
-        "train": recipe.train,
-        "validation": recipe.validation,
-        "test": recipe.test,
-        "test_shifted": recipe.test_shifted,
-    }
-    return phantom_splits(sizes, seed=recipe.seed, size=recipe.image_size, masks=EVIDENCE_MASKS)
+    sizes = {"train": recipe.train, "validation": recipe.validation}
+    sizes |= {"test": recipe.test, "test_shifted": recipe.test_shifted}
+    return DatasetDict(
+        {
+            split: phantom_dataset(
+                count,
+                seed=recipe.seed,
+                split=split,
+                size=recipe.image_size,
+                masks=EVIDENCE_MASKS if split in TEST_SPLITS else (),
+            )
+            for split, count in sizes.items()
+        }
+    )
 
 
 def write_backbones(recipe: DemoRecipe, train: Any, folder: Path) -> dict[str, str]:
@@ -188,6 +194,8 @@ def train_palm(
         "seed": recipe.seed,
         "save_total_limit": 1,
         "generation_max_new_tokens": recipe.max_new_tokens,
+        # the text encoder starts untrained, so encoded names would all start at one point
+        "initialize_prototypes": False,
     }
     plan = PalmRecipe(
         model={"backbones": backbones, "config": config},

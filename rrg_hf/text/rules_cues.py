@@ -114,6 +114,7 @@ UNCERTAIN_BEFORE: list[str] = [
     r"equivocal",
     r"suggestions? of",
     r"hint of",
+    r"with or without",
     r"(?:maybe|perhaps|conceivably)",
     r"borderline(?: to mild(?:ly)?)?",
     r"potential(?:ly)?",
