@@ -360,7 +360,8 @@ class PalmTrainer(Trainer):
         hypotheses = [label_report(clean(row["report"])) for row in rows]
         scores = label_statistics(references, hypotheses).corpus()
         names = ("rules_micro_f1", "rules_micro_precision", "rules_micro_recall", "rules_macro_f1")
-        if self._report_table is not None and self.is_world_process_zero():
+        # trackers have a run open while training only
+        if self._report_table is not None and self.is_in_train and self.is_world_process_zero():
             self._report_table.send(rows[: self.args.log_reports], self.state.global_step)
         return {
             **{name: float(scores[name]) for name in names},

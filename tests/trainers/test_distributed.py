@@ -13,8 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rrg_hf.trainers.checkpoints import load_palm
-
 WORKER = Path(__file__).with_name("ddp_worker.py")
 ROOT = Path(__file__).parents[2]
 
@@ -43,18 +41,17 @@ def test_two_processes_equal_one(palm_dir: Path, studies_dir: Path, tmp_path: Pa
     SGD steps of two accumulated batches each, so the same gradients."""
     one = run(1, palm_dir, studies_dir, tmp_path / "one", batch=4)
     two = run(2, palm_dir, studies_dir, tmp_path / "two", batch=2)
-    start = load_palm(palm_dir).state_dict()
-    for stage, losses in {"align": ["multi_loss", "uni_loss"], "generate": ["gen_loss"]}.items():
-        assert (one[stage]["world"], two[stage]["world"]) == (1, 2)
-        logs = [[line for line in result[stage]["log"] if "loss" in line] for result in (one, two)]
+    named = {"align": ["multi_loss", "uni_loss"], "contrastive": ["contrastive_loss"], "generate": ["gen_loss"]}
+    for name, losses in named.items():
+        assert (one[name]["world"], two[name]["world"]) == (1, 2)
+        logs = [[line for line in result[name]["log"] if "loss" in line] for result in (one, two)]
         assert len(logs[0]) == len(logs[1]) == 2
         for line, other in zip(*logs, strict=True):
-            for name in ("loss", *losses):
-                assert other[name] == pytest.approx(line[name], abs=1e-5), (stage, name)
-        weights = [load_file(tmp_path / name / f"{stage}.safetensors") for name in ("one", "two")]
-        difference = max((weights[0][name] - weights[1][name]).abs().max().item() for name in weights[0])
-        moved = max((weights[0][name] - start[name]).abs().max().item() for name in weights[0])
-        assert difference < 1e-5 and difference < moved / 100, (stage, difference, moved)
+            for key in ("loss", *losses):
+                assert other[key] == pytest.approx(line[key], abs=1e-5), (name, key)
+        weights = [load_file(tmp_path / folder / f"{name}.safetensors") for folder in ("one", "two")]
+        difference = max((weights[0][key] - weights[1][key]).abs().max().item() for key in weights[0])
+        assert difference < 1e-5 and difference < one[name]["moved"] / 100, (name, difference, one[name]["moved"])
     scores = [result["generate"]["log"] for result in (one, two)]
     (first,), (second,) = ([line for line in log if "eval_rules_micro_f1" in line] for log in scores)
     assert first["eval_generated_reports"] == second["eval_generated_reports"] == 5

@@ -419,6 +419,9 @@ def test_report_table_is_sent_only_on_request(
         next(c for c in trainer.callback_handler.callbacks if type(c).__name__ == "TrackioCallback")
     )
     trainer.evaluate()
+    assert sent == []
+    trainer.is_in_train = True
+    trainer.evaluate()
     assert sent == [(3, 0)]
 
 

@@ -174,8 +174,16 @@ class PalmProcessor(ProcessorMixin):
             tokenizer.bos_token = tokenizer.eos_token
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
-        if text_tokenizer.pad_token_id is None:
-            raise ValueError("The text encoder's tokenizer has no padding token. Give a BERT tokenizer.")
+        if text_tokenizer.pad_token_id is None or text_tokenizer.cls_token_id is None:
+            # Also the case of a folder that lacks text_tokenizer/: transformers then loads the decoder's twice.
+            raise ValueError(
+                "The text encoder's tokenizer has no [PAD] or [CLS] token. Give a BERT tokenizer; in a saved processor it "
+                "stands in the folder text_tokenizer."
+            )
+        for plain in (tokenizer, text_tokenizer):
+            # CXR-BERT's names remote code for what is a plain BertTokenizer. Saved along, it would be looked for beside
+            # the processor and not be found.
+            plain.init_kwargs.pop("auto_map", None)
         self.report_max_length = report_max_length
         self.indication_max_length = indication_max_length
         self.text_max_length = text_max_length

@@ -151,7 +151,7 @@ def test_prototypes_start_from_the_tokenizer_beside_the_text_encoder(backbone_di
 
 @pytest.mark.parametrize(("prefix", "buffers"), [("transformer.", False), ("", True), ("", False)])
 def test_other_gpt2_layouts(backbone_dirs: Dirs, tmp_path: Path, prefix: str, buffers: bool) -> None:
-    """Without the `transformer.` prefix, as `gpt2` is stored, and without mask buffers and head, as new releases save."""
+    """Without the `transformer.` prefix, as `gpt2` is stored, and without mask buffers and head, as saved today."""
     decoder = make_tiny_decoder(tmp_path / "decoder", prefix=prefix, buffers=buffers)
     model = PalmForReportGeneration.from_backbones(*backbone_dirs[:2], decoder)
     saved = load_file(decoder / "model.safetensors")
@@ -160,7 +160,7 @@ def test_other_gpt2_layouts(backbone_dirs: Dirs, tmp_path: Path, prefix: str, bu
 
 
 def test_text_encoder_as_safetensors_or_plain_bert(copies: Dirs) -> None:
-    vision, text, decoder = copies
+    text = copies[1]
     expected = PalmForReportGeneration.from_backbones(*copies).model.text_model.state_dict()
     weights = torch.load(text / "pytorch_model.bin", weights_only=True)
     save_file({key: value.contiguous() for key, value in weights.items() if "decoder" not in key},
@@ -182,7 +182,7 @@ def test_text_encoder_as_safetensors_or_plain_bert(copies: Dirs) -> None:
 
 def test_no_remote_code_runs(copies: Dirs, tmp_path: Path) -> None:
     """CXR-BERT's auto_map points at code; it must not be imported, nor pickled objects be built."""
-    vision, text, decoder = copies
+    text = copies[1]
     marker = tmp_path / "ran"
     for name in ("configuration_cxrbert.py", "modeling_cxrbert.py"):
         (text / name).write_text(f"from pathlib import Path\nPath({str(marker)!r}).write_text('x')\n")
@@ -205,7 +205,7 @@ def test_pickles_with_code_are_refused(copies: Dirs, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     weights = torch.load(copies[1] / "pytorch_model.bin", weights_only=True)
     torch.save(weights | {"bert.extra": Planted(marker)}, copies[1] / "pytorch_model.bin")
-    with pytest.raises(Exception, match="(?i)weights_only|unsupported|not allowed"):
+    with pytest.raises(Exception, match=r"(?i)weights_only|unsupported|not allowed"):
         PalmForReportGeneration.from_backbones(*copies)
     assert not marker.exists()
 
@@ -234,13 +234,13 @@ def test_missing_weights_are_named(copies: Dirs, part: int, weights: str, name: 
 )
 def test_unexpected_weights_are_named(copies: Dirs, part: int, weights: str, name: str) -> None:
     edit_weights(copies[part] / weights, **{name: torch.zeros(1)})
-    with pytest.raises(ValueError, match="1 unexpected weights .*surprise"):
+    with pytest.raises(ValueError, match=r"1 unexpected weights .*surprise"):
         PalmForReportGeneration.from_backbones(*copies)
 
 
 def test_misshapen_weights_are_named(copies: Dirs) -> None:
     edit_weights(copies[0] / "model.safetensors", embeddings__cls_token=torch.zeros(1, 1, 16))
-    with pytest.raises(ValueError, match="1 weights of another shape .*embeddings.cls_token"):
+    with pytest.raises(ValueError, match=r"1 weights of another shape .*embeddings.cls_token"):
         PalmForReportGeneration.from_backbones(*copies)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -311,8 +313,22 @@ def test_constructor_checks(processor: PalmProcessor) -> None:
         PalmProcessor(parts[0], tokenizer, parts[2])
     text_tokenizer = copy.deepcopy(processor.text_tokenizer)
     text_tokenizer.pad_token = None
-    with pytest.raises(ValueError, match="no padding token"):
+    with pytest.raises(ValueError, match=r"no \[PAD\] or \[CLS\] token"):
         PalmProcessor(parts[0], parts[1], text_tokenizer)
+
+
+def test_folder_without_the_second_tokenizer(processor: PalmProcessor, tmp_path: Path) -> None:
+    """transformers would load the decoder's tokenizer twice, with a log line only."""
+    processor.save_pretrained(tmp_path)
+    shutil.rmtree(tmp_path / "text_tokenizer")
+    with pytest.raises(ValueError, match="folder text_tokenizer"):
+        PalmProcessor.from_pretrained(tmp_path)
+
+
+def test_remote_code_of_a_backbone_is_not_saved_along(processor: PalmProcessor, tmp_path: Path) -> None:
+    processor.save_pretrained(tmp_path)
+    for path in (tmp_path / "tokenizer_config.json", tmp_path / "text_tokenizer" / "tokenizer_config.json"):
+        assert "auto_map" not in json.loads(path.read_text())
 
 
 def test_decode(processor: PalmProcessor) -> None:
