@@ -40,7 +40,7 @@ FULL = DemoRecipe(
     evidence=150,
     mem_epochs=1.0,
     align_epochs=2.0,
-    generate_epochs=8.0,
+    generate_epochs=4.0,
 )
 QUICK = DemoRecipe(
     name="quick",
@@ -51,6 +51,6 @@ QUICK = DemoRecipe(
     evidence=48,
     mem_epochs=0.5,
     align_epochs=1.0,
-    generate_epochs=6.0,
+    generate_epochs=5.0,
     bootstrap=300,
 )
