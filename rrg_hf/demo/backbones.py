@@ -83,6 +83,7 @@ def write_decoder_backbone(
         vocab_size=len(tokenizer),
         n_positions=192,
         n_embd=hidden_size,
+        n_inner=2 * hidden_size,
         n_layer=num_layers,
         n_head=4,
         resid_pdrop=0.0,

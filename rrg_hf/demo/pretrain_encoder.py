@@ -2,7 +2,8 @@
 
 It plays the role of the paper's chest-X-ray DINOv2. It is supervised, not self-supervised, and it has only ever seen
 phantoms (drawn with another seed than the demo's): a linear head on [CLS] names the drawn observations and their
-sides, a linear head on the patch tokens marks where each one lies. Both heads are thrown away.
+sides, a linear head on the patch tokens marks where each one lies. Both heads are thrown away. Half of the images are
+partly covered, as DINOv2's own pretraining covers patches; what is covered counts as absent.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class EncoderRecipe:
     batch_size: int = 64
     learning_rate: float = 2e-3
     weight_decay: float = 0.02
+    covered: float = 0.5  # share of images with a covered part
     patch_loss_weight: float = 3.0
     patch_positive_weight: float = 10.0  # most patches hold no finding
     seed: int = 77_000
@@ -108,6 +110,64 @@ def batches(count: int, size: int, generator: torch.Generator) -> Iterator[torch
     order = torch.randperm(count, generator=generator)
     for start in range(0, count - size + 1, size):
         yield order[start : start + size]
+
+
+def visible_part(count: int, size: int, covered: float, generator: torch.Generator) -> torch.Tensor:
+    """Which pixels of each image stay visible: all, or all but a box, but random patches, or only an ellipse.
+
+    Args:
+        count: images.
+        size: of an image, pixels.
+        covered: probability that an image is covered at all.
+        generator: of the choices.
+
+    Returns:
+        bool (count, size, size).
+    """
+    draws = torch.rand(count, 8, generator=generator)
+    axis = (torch.arange(size) + 0.5) / size
+    y, x = axis[None, :, None], axis[None, None, :]
+    column = draws[:, :, None, None]
+    half_height, half_width = 0.08 + 0.22 * column[:, 0], 0.08 + 0.22 * column[:, 1]
+    outside_box = ((y - column[:, 2]).abs() > half_height) | ((x - column[:, 3]).abs() > half_width)
+    cells = 8
+    keep = torch.rand(count, 1, cells, cells, generator=generator) > 0.1 + 0.4 * draws[:, 4, None, None, None]
+    patches = nn.functional.interpolate(keep.float(), size=(size, size), mode="nearest")[:, 0] > 0.5
+    radii = 0.28 + 0.2 * column[:, 5], 0.3 + 0.2 * column[:, 6]
+    centre = 0.4 + 0.2 * column[:, 2], 0.45 + 0.1 * column[:, 3]
+    ellipse = ((y - centre[0]) / radii[0]) ** 4 + ((x - centre[1]) / radii[1]) ** 4 < 1
+    kind = (draws[:, 7] / max(covered, 1e-9) * 3).long()  # 0, 1, 2; 3 and more are left whole
+    visible = torch.ones(count, size, size, dtype=torch.bool)
+    for number, shape in enumerate((outside_box, patches, ellipse)):
+        visible[kind == number] = shape[kind == number]
+    return visible
+
+
+def cover(
+    pixels: torch.Tensor, image_targets: torch.Tensor, patch_targets: torch.Tensor, visible: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Fill what is not visible with the image's mean, and take what lies there out of the targets.
+
+    Args:
+        pixels: (B, 3, H, W), normalised.
+        image_targets: (B, 3, C): present at all, on the image's left half, on its right half.
+        patch_targets: (B, C, grid, grid).
+        visible: bool (B, H, W).
+
+    Returns:
+        The three, covered. An observation whose larger part is covered (of a half: in that half) is absent.
+    """
+    mean = pixels.mean((2, 3), keepdim=True)
+    pixels = torch.where(visible[:, None], pixels, mean)
+    grid = patch_targets.shape[-1]
+    share = nn.functional.adaptive_avg_pool2d(visible[:, None].float(), grid)
+    seen = patch_targets * share
+    halves = (slice(None), slice(None, grid // 2), slice(grid - grid // 2, None))
+    kept = torch.stack(
+        [seen[..., half].sum((2, 3)) >= 0.5 * patch_targets[..., half].sum((2, 3)).clamp(min=1e-6) for half in halves],
+        dim=1,
+    )
+    return pixels, image_targets * kept, seen
 
 
 class EncoderWithHeads(nn.Module):
@@ -175,9 +235,13 @@ def train(recipe: EncoderRecipe) -> tuple[Dinov2Model, dict[str, float]]:
     for epoch in range(recipe.epochs):
         total = 0.0
         for index in batches(recipe.studies, recipe.batch_size, generator):
-            image_logits, patch_logits = model(normalise(images[index]))
-            loss = image_loss(image_logits, image_targets[index])
-            loss += recipe.patch_loss_weight * patch_loss(patch_logits, patch_targets[index].float())
+            visible = visible_part(len(index), recipe.image_size, recipe.covered, generator)
+            pixels, present, located = cover(
+                normalise(images[index]), image_targets[index], patch_targets[index].float(), visible
+            )
+            image_logits, patch_logits = model(pixels)
+            loss = image_loss(image_logits, present)
+            loss += recipe.patch_loss_weight * patch_loss(patch_logits, located)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -211,7 +275,8 @@ def save(encoder: Dinov2Model, recipe: EncoderRecipe, scores: dict[str, float], 
         "A DINOv2-shaped vision tower that has only ever seen drawn phantoms. Research and testing only, not a "
         "medical device; it knows nothing of real radiographs.\n\n"
         "Made by `python -m rrg_hf.demo.pretrain_encoder` (supervised: the drawn observations at [CLS], "
-        f"their masks at the patches).\n\n| setting | value |\n|---|---|\n{settings}\n\n"
+        f"their masks at the patches; half of the images partly covered).\n\n"
+        f"| setting | value |\n|---|---|\n{settings}\n\n"
         f"F1 of the thrown-away [CLS] head on 1,000 unseen phantoms:\n\n| observation | F1 |\n|---|---|\n{table}\n"
     )
     shutil.rmtree(folder, ignore_errors=True)

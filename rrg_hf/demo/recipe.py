@@ -18,14 +18,20 @@ class DemoRecipe:
     mem_epochs: float
     align_epochs: float
     generate_epochs: float
-    mem_learning_rate: float = 2e-4
-    align_learning_rate: float = 5e-4
+    mem_learning_rate: float = 5e-4
+    align_learning_rate: float = 1e-3
     generate_learning_rate: float = 2e-3
-    batch_size: int = 64
+    # The encoder is pretrained and everything else is not, so it moves slowly; frozen in generate to save time.
+    vision_learning_rate: float = 2e-5
+    generate_vision_learning_rate: float = 0.0
+    mem_batch_size: int = 64
+    align_batch_size: int = 64
+    generate_batch_size: int = 32
     image_size: int = 112
     projection_dim: int = 128
     text_layers: int = 2
     decoder_layers: int = 2
+    fusion_layers: int = 1
     max_new_tokens: int = 128
     bootstrap: int = 1000
     seed: int = 0
@@ -33,19 +39,19 @@ class DemoRecipe:
 
 FULL = DemoRecipe(
     name="full",
-    train=5000,
-    validation=200,
+    train=4000,
+    validation=100,
     test=400,
     test_shifted=400,
     evidence=150,
     mem_epochs=1.0,
     align_epochs=2.0,
-    generate_epochs=4.0,
+    generate_epochs=6.0,
 )
 QUICK = DemoRecipe(
     name="quick",
-    train=1500,
-    validation=64,
+    train=1200,
+    validation=48,
     test=128,
     test_shifted=128,
     evidence=48,

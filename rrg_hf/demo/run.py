@@ -38,6 +38,7 @@ EXAMPLE_CREDIT = (
 )
 PHANTOM_ONLY = "This model knows only the phantom: what it writes about a real radiograph means nothing."
 _MARKER = "rrg_demo.json"
+EVAL_BATCH_SIZE = 100
 
 
 def run_demo(recipe: DemoRecipe, out: Path, *, say: Say, overwrite: bool = False) -> dict[str, Any]:
@@ -176,13 +177,20 @@ def train_palm(
     data = folder.parent / "studies"
     if not data.is_dir():
         save_studies(studies, data)
-    config: dict[str, Any] = {"projection_dim": recipe.projection_dim, "fusion_dropout": 0.0}
+    config: dict[str, Any] = {
+        "projection_dim": recipe.projection_dim,
+        "fusion_layers": recipe.fusion_layers,
+        "fusion_dropout": 0.0,
+    }
     if ablation:
         config["alignment"] = "contrastive"
     common = {
         "output_dir": str(folder),
-        "per_device_train_batch_size": recipe.batch_size,
-        "per_device_eval_batch_size": recipe.batch_size,
+        "per_device_eval_batch_size": EVAL_BATCH_SIZE,
+        "eval_strategy": "steps",
+        "eval_steps": 0.25,  # a share of all steps
+        "save_strategy": "steps",
+        "save_steps": 0.25,
         "lr_scheduler_type": "cosine",
         "warmup_steps": 20,
         "weight_decay": 0.01,
@@ -202,9 +210,24 @@ def train_palm(
         data={"train_dataset": str(data), "split": "train", "eval_split": "validation"},
         training={**common, **({"skip_stages": ["mem"]} if ablation else {})},
         stages={
-            "mem": {"num_train_epochs": recipe.mem_epochs, "learning_rate": recipe.mem_learning_rate},
-            "align": {"num_train_epochs": recipe.align_epochs, "learning_rate": recipe.align_learning_rate},
-            "generate": {"num_train_epochs": recipe.generate_epochs, "learning_rate": recipe.generate_learning_rate},
+            "mem": {
+                "num_train_epochs": recipe.mem_epochs,
+                "learning_rate": recipe.mem_learning_rate,
+                "vision_learning_rate": recipe.vision_learning_rate,
+                "per_device_train_batch_size": recipe.mem_batch_size,
+            },
+            "align": {
+                "num_train_epochs": recipe.align_epochs,
+                "learning_rate": recipe.align_learning_rate,
+                "vision_learning_rate": recipe.vision_learning_rate,
+                "per_device_train_batch_size": recipe.align_batch_size,
+            },
+            "generate": {
+                "num_train_epochs": recipe.generate_epochs,
+                "learning_rate": recipe.generate_learning_rate,
+                "vision_learning_rate": recipe.generate_vision_learning_rate,
+                "per_device_train_batch_size": recipe.generate_batch_size,
+            },
         },
     )
     check_recipe(plan)
@@ -230,8 +253,8 @@ def write_reports(
     import torch
 
     texts: list[str] = []
-    for start in range(0, len(images), 2 * recipe.batch_size):
-        stop = start + 2 * recipe.batch_size
+    for start in range(0, len(images), EVAL_BATCH_SIZE):
+        stop = start + EVAL_BATCH_SIZE
         inputs = processor(images=list(images[start:stop]), indication=list(indications[start:stop]))
         with torch.inference_mode():
             ids = model.generate(**inputs, max_new_tokens=recipe.max_new_tokens, do_sample=False)
@@ -339,7 +362,7 @@ def measure_evidence(
             rows,
             bootstrap=recipe.bootstrap,
             seed=recipe.seed,
-            batch_size=2 * recipe.batch_size,
+            batch_size=EVAL_BATCH_SIZE,
         )
         drops = ", ".join(f"{name} {entry['drop']['value']:+.3f}" for name, entry in results[system].regions.items())
         say(f"{system}, drop of micro-F1 when occluded: {drops}")

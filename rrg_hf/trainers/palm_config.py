@@ -133,6 +133,9 @@ class PalmTrainingArguments(TrainingArguments):
             Least improvement that counts as better.
         learning_rate (`float`, *optional*):
             Peak learning rate. None is the paper's: 1e-5 for mem and align, 5e-5 for generate.
+        vision_learning_rate (`float`, *optional*):
+            Peak learning rate of the vision tower. None is `learning_rate`; 0 freezes the tower (align and generate).
+            Not stated in the paper.
         per_device_train_batch_size (`int`, *optional*, defaults to `8`):
             Batch size per device (the paper's 8). The balance constraint of align holds over all devices' batches.
         eval_strategy (`str`, *optional*):
@@ -243,6 +246,13 @@ class PalmTrainingArguments(TrainingArguments):
         default=None,
         metadata={"help": "Peak learning rate. None is the paper's: 1e-5 for mem and align, 5e-5 for generate."},
     )
+    vision_learning_rate: float | None = field(
+        default=None,
+        metadata={
+            "help": "Peak learning rate of the vision tower. None is `learning_rate`; 0 freezes the tower (align and "
+            "generate). Not stated in the paper."
+        },
+    )
     per_device_train_batch_size: int = field(
         default=8,
         metadata={
@@ -336,6 +346,13 @@ class PalmTrainingArguments(TrainingArguments):
         if self.max_report_length is not None and self.max_report_length < 3:
             raise ConfigError(
                 f"max_report_length is {self.max_report_length}; a report needs at least 3 tokens (start, one, end)."
+            )
+        if self.vision_learning_rate is not None and self.vision_learning_rate < 0:
+            raise ConfigError(f"vision_learning_rate is {self.vision_learning_rate}; it cannot be negative.")
+        if self.vision_learning_rate == 0 and self.stage == "mem":
+            raise ConfigError(
+                "vision_learning_rate 0 would freeze the vision tower, which is all that stage 'mem' is for. Leave "
+                "the stage out (skip_stages), or raise the rate."
             )
         for name in ("generation_num_beams", "generation_max_new_tokens"):
             if getattr(self, name) < 1:

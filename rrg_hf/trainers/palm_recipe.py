@@ -164,12 +164,15 @@ def check_recipe(recipe: PalmRecipe) -> None:
             raise ConfigError(f"model.backbones lacks {', '.join(absent)}; PALM needs vision, text and decoder.")
 
 
-def load_start(recipe: PalmRecipe, seed: int) -> tuple[PalmForReportGeneration, PalmProcessor]:
+def load_start(
+    recipe: PalmRecipe, seed: int, *, initialize_prototypes: bool = True
+) -> tuple[PalmForReportGeneration, PalmProcessor]:
     """The model and processor that the first stage starts from.
 
     Args:
         recipe: see `PalmRecipe`.
         seed: for the weights that no checkpoint brings; every process and every resumed run gets the same.
+        initialize_prototypes: whether prototypes of a model from backbones start from the encoded pathology names.
 
     Raises:
         ConfigError: `model.config` holds a setting that cannot work.
@@ -190,7 +193,9 @@ def load_start(recipe: PalmRecipe, seed: int) -> tuple[PalmForReportGeneration, 
     try:
         if recipe.model.get("backbones"):
             backbones = recipe.model["backbones"]
-            model = PalmForReportGeneration.from_backbones(**backbones, **settings)
+            model = PalmForReportGeneration.from_backbones(
+                **backbones, initialize_prototypes=initialize_prototypes, **settings
+            )
             if processor_path:
                 return model, PalmProcessor.from_pretrained(processor_path)
             return model, PalmProcessor.from_backbones(**backbones)
@@ -281,7 +286,7 @@ def run_recipe(
             model, processor = load_palm(start, **_free_settings(recipe)), PalmProcessor.from_pretrained(start)
         else:
             start = "the recipe's model"
-            model, processor = load_start(recipe, args.seed)
+            model, processor = load_start(recipe, args.seed, initialize_prototypes=args.initialize_prototypes)
         if args.cache_pixel_values and not cached:
             train_dataset = cache_pixel_values(train_dataset, processor)
             eval_dataset = None if eval_dataset is None else cache_pixel_values(eval_dataset, processor)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import nn
+from torch.optim import Optimizer
 
 from ..errors import ConfigError
 from .palm_config import STAGES
@@ -66,7 +67,9 @@ def loss_names(stage: str, config: PalmConfig) -> tuple[str, ...]:
     return ("gen_loss",)
 
 
-def set_trainable(palm: PalmForReportGeneration, stage: str, *, use_indication: bool = True) -> None:
+def set_trainable(
+    palm: PalmForReportGeneration, stage: str, *, use_indication: bool = True, freeze_vision: bool = False
+) -> None:
     """Freeze all of a PALM model but what the stage trains.
 
     - mem: the vision tower (the student of Sec. 3.1); its predictor, which is not part of PALM, trains beside it.
@@ -81,11 +84,30 @@ def set_trainable(palm: PalmForReportGeneration, stage: str, *, use_indication: 
         palm: the model; its `requires_grad` flags are set.
         stage: the stage to be trained.
         use_indication: whether the generate stage reads indications.
+        freeze_vision: whether the vision tower stays as it is all the same.
     """
     palm.model.set_trainable(stage)
+    if freeze_vision:
+        palm.model.vision_model.requires_grad_(False)
     if stage == "generate" and not use_indication:
         palm.model.text_model.requires_grad_(False)
         palm.model.text_projection.requires_grad_(False)
+
+
+def set_vision_learning_rate(optimizer: Optimizer, palm: PalmForReportGeneration, learning_rate: float) -> None:
+    """Give the vision tower's parameters groups of their own, with another peak learning rate.
+
+    Args:
+        optimizer: fresh, before a scheduler reads its rates; the other settings of a group stay.
+        palm: the model being trained.
+        learning_rate: of the tower.
+    """
+    tower = {id(parameter) for parameter in palm.model.vision_model.parameters()}
+    for group in list(optimizer.param_groups):
+        inside = [parameter for parameter in group["params"] if id(parameter) in tower]
+        if inside:
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in tower]
+            optimizer.add_param_group({**group, "params": inside, "lr": learning_rate})
 
 
 def fit_lengths(palm: PalmForReportGeneration, processor: PalmProcessor, args: PalmTrainingArguments) -> None:

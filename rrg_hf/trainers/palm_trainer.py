@@ -42,7 +42,14 @@ from .checkpoints import (
 from .interruption import DeferredInterrupt
 from .loss_meter import LossMeter
 from .palm_config import PalmTrainingArguments
-from .palm_stages import build_stage_model, check_stage_order, fit_lengths, loss_names, set_trainable
+from .palm_stages import (
+    build_stage_model,
+    check_stage_order,
+    fit_lengths,
+    loss_names,
+    set_trainable,
+    set_vision_learning_rate,
+)
 from .run_metadata import run_metadata, tensors_fingerprint
 from .study_data import StudySummary, check_world, prepare_studies, spread_rows
 
@@ -175,7 +182,8 @@ class PalmTrainer(Trainer):
             model.model.initialize_prototypes(processing_class, names)
         set_seed(args.seed)  # the parts that only this stage has start the same in every process
         stage_model = build_stage_model(model, stage)
-        set_trainable(model, stage, use_indication=args.use_indication)
+        freeze_vision = args.vision_learning_rate == 0
+        set_trainable(model, stage, use_indication=args.use_indication, freeze_vision=freeze_vision)
         self._teacher = tensors_fingerprint(stage_model.get_submodule("teacher")) if stage == "mem" else None
         self._losses = {mode: LossMeter(loss_names(stage, model.config)) for mode in ("train", "eval")}
 
@@ -218,6 +226,13 @@ class PalmTrainer(Trainer):
                 raise ConfigError(f"cache_pixel_values keeps a whole data set in memory, but {name} is a stream.")
             dataset = cache_pixel_values(dataset, self._processor)
         return dataset
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        fresh = self.optimizer is None
+        optimizer = super().create_optimizer(model)
+        if fresh and self.args.vision_learning_rate:
+            set_vision_learning_rate(optimizer, self.palm, self.args.vision_learning_rate)
+        return optimizer
 
     def evaluate(
         self,

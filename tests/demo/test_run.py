@@ -24,7 +24,9 @@ TOY = DemoRecipe(
     mem_epochs=1,
     align_epochs=1,
     generate_epochs=1,
-    batch_size=16,
+    mem_batch_size=16,
+    align_batch_size=16,
+    generate_batch_size=16,
     max_new_tokens=24,
     bootstrap=20,
 )

@@ -142,3 +142,10 @@ def test_docstring_and_help_text_agree() -> None:
         if item.name not in inherited or item.metadata.get("help") != inherited[item.name].metadata.get("help")
     }
     assert {name: " ".join(text.split()) for name, text in documented} == own
+
+
+def test_vision_learning_rate_that_cannot_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be negative"):
+        PalmTrainingArguments(str(tmp_path), stage="align", vision_learning_rate=-1e-5, use_cpu=True)
+    with pytest.raises(ConfigError, match="would freeze the vision tower"):
+        PalmTrainingArguments(str(tmp_path), stage="mem", vision_learning_rate=0.0, use_cpu=True)

@@ -59,6 +59,33 @@ def test_every_trained_parameter_moves_and_every_frozen_one_stays(stage: str, ma
         assert all(map(torch.equal, teacher, trainer.model.teacher.parameters()))
 
 
+@pytest.mark.parametrize("stage", ["align", "generate"])
+def test_a_vision_learning_rate_of_zero_freezes_the_tower(stage: str, make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(stage, max_steps=2, vision_learning_rate=0.0)
+    before = weights(trainer.palm)
+    trainer.train()
+    for name, weight in trainer.palm.named_parameters():
+        if not has_no_effect(name):
+            assert torch.equal(weight, before[name]) != weight.requires_grad, name
+    assert not any(weight.requires_grad for weight in trainer.palm.model.vision_model.parameters())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_vision_tower_can_have_its_own_learning_rate(stage: str, make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(stage, max_steps=2, learning_rate=1e-2, vision_learning_rate=1e-4, warmup_steps=0)
+    optimizer = trainer.create_optimizer()
+    rates = {id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]}
+    tower = {id(weight) for weight in trainer.palm.model.vision_model.parameters()}
+    trained = {id(weight) for weight in trainer.model.parameters() if weight.requires_grad}
+    assert rates.keys() == trained  # each trained weight once
+    assert all(rate == (1e-4 if weight in tower else 1e-2) for weight, rate in rates.items())
+    decays = {id(weight): group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]}
+    plain = make_trainer(stage, max_steps=2, learning_rate=1e-2)
+    assert sorted(decays.values()) == sorted(
+        group["weight_decay"] for group in plain.create_optimizer().param_groups for _ in group["params"]
+    )
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_losses_are_logged_by_name(
     stage: str, make_trainer: MakeTrainer, studies: DatasetDict, tmp_path: Path

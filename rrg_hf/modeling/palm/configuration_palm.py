@@ -246,6 +246,11 @@ class PalmConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         from transformers import BertConfig, Dinov2Config, GPT2Config
 
+        if kwargs.get("model_type", self.model_type) != self.model_type:
+            raise ValueError(
+                f"The configuration is of model_type {kwargs['model_type']!r}, not {self.model_type!r}. To start from "
+                "other checkpoints use `PalmForReportGeneration.from_backbones`."
+            )
         own = {field.name for field in dataclasses.fields(self)}
         generic = _generic_keys()
         unknown = {key for key in kwargs if key not in generic and not key.startswith("_")}

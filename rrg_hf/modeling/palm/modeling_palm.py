@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -119,6 +120,12 @@ class PalmModel(PalmPreTrainedModel):
         Returns:
             (B, N_T, D); the first token is [CLS].
         """
+        limit = self.config.text_config.max_position_embeddings
+        if input_ids.shape[1] > limit:
+            raise ValueError(
+                f"{input_ids.shape[1]} tokens, but the text encoder has {limit} positions. Lower `text_max_length` or "
+                "`indication_max_length` of the processor."
+            )
         hidden = self.text_model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         return self.text_projection(hidden)
 
@@ -265,6 +272,9 @@ class PalmModel(PalmPreTrainedModel):
             # Padding does not move a report: the first real token is at 0, whichever side the padding is on.
             position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
 
+        past = cache.get_seq_length() if cache is not None else 0
+        self._check_length(tokens.shape[1], past, encoder_hidden_states.shape[1])
+
         memory = self.decoder_projection(encoder_hidden_states)
         decoder_inputs: dict[str, Any] = {
             "input_ids": input_ids,
@@ -276,7 +286,6 @@ class PalmModel(PalmPreTrainedModel):
         if self.config.decoder_input == "cross_attention":
             decoder_inputs |= {"encoder_hidden_states": memory, "encoder_attention_mask": encoder_attention_mask}
         else:
-            past = cache.get_seq_length() if cache is not None else 0
             hidden_prefix = memory.shape[1] if past == 0 else 0
             decoder_inputs |= self._with_prefix(decoder_inputs, memory, encoder_attention_mask, past)
 
@@ -294,6 +303,17 @@ class PalmModel(PalmPreTrainedModel):
             encoder_last_hidden_state=encoder_hidden_states,
             encoder_attention_mask=encoder_attention_mask,
         )
+
+    def _check_length(self, new: int, past: int, memory: int) -> None:
+        """Past the last position the decoder's lookup would fail with an index error (on GPUs, an assertion)."""
+        if self.config.decoder_input == "prefix":
+            past = max(past - memory, 0)
+        limit = self.config.decoder_config.max_position_embeddings
+        if past + new > limit:
+            raise ValueError(
+                f"A report of {past + new} tokens, but the decoder has {limit} positions. Lower `report_max_length` "
+                "of the processor, or `max_new_tokens` when generating."
+            )
 
     def _with_prefix(
         self, inputs: dict[str, Any], memory: torch.Tensor, memory_mask: torch.Tensor | None, past: int
@@ -500,6 +520,7 @@ class PalmForReportGeneration(PalmPreTrainedModel, GenerationMixin):
         decoder: str | os.PathLike[str],
         *,
         text_tokenizer: Any = None,
+        initialize_prototypes: bool = True,
         hub_kwargs: dict[str, Any] | None = None,
         **config_kwargs: Any,
     ) -> PalmForReportGeneration:
@@ -514,6 +535,7 @@ class PalmForReportGeneration(PalmPreTrainedModel, GenerationMixin):
                 is read, without running its remote code.
             decoder: of a GPT-2 checkpoint, such as `distilgpt2`.
             text_tokenizer: the text encoder's tokenizer; looked for in `text` by default.
+            initialize_prototypes: False leaves the prototypes at their random start, for an untrained text encoder.
             hub_kwargs: download options such as `revision` or `cache_dir`, for all three.
             config_kwargs: fields of [`PalmConfig`].
 
@@ -531,13 +553,18 @@ class PalmForReportGeneration(PalmPreTrainedModel, GenerationMixin):
             decoder_config=backbones["decoder"].config,
             **config_kwargs,
         )
+        for part in (config.vision_config, config.text_config, config.decoder_config):
+            if Path(part._name_or_path).is_dir():
+                part._name_or_path = ""  # a folder of this machine does not belong into a published config.json
         model = cls(config)
         for name, backbone in backbones.items():
             getattr(model.model, name).load_state_dict(backbone.state_dict(), strict=True)
         model.tie_weights()
-        if text_tokenizer is None:
+        if initialize_prototypes and text_tokenizer is None:
             text_tokenizer = load_text_tokenizer(text, hub_kwargs)
-        if text_tokenizer is None:
+        if not initialize_prototypes:
+            logger.info("The prototypes start at random, as asked.")
+        elif text_tokenizer is None:
             logger.warning("No text tokenizer found in %s: the prototypes start at random.", text)
         else:
             model.model.initialize_prototypes(text_tokenizer)

@@ -177,12 +177,12 @@ class PalmProcessor(ProcessorMixin):
         if text_tokenizer.pad_token_id is None or text_tokenizer.cls_token_id is None:
             # Also the case of a folder that lacks text_tokenizer/: transformers then loads the decoder's twice.
             raise ValueError(
-                "The text encoder's tokenizer has no [PAD] or [CLS] token. Give a BERT tokenizer; in a saved processor it "
-                "stands in the folder text_tokenizer."
+                "The text encoder's tokenizer has no [PAD] or [CLS] token. Give a BERT tokenizer; in a saved "
+                "processor it stands in the folder text_tokenizer."
             )
         for plain in (tokenizer, text_tokenizer):
-            # CXR-BERT's names remote code for what is a plain BertTokenizer. Saved along, it would be looked for beside
-            # the processor and not be found.
+            # CXR-BERT's names remote code for what is a plain BertTokenizer. Saved along, it would be looked for
+            # beside the processor and not be found.
             plain.init_kwargs.pop("auto_map", None)
         self.report_max_length = report_max_length
         self.indication_max_length = indication_max_length

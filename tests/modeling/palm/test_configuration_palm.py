@@ -130,6 +130,7 @@ def test_keys_of_other_releases_in_saved_backbone_configs_pass() -> None:
         ({"text_config": {"num_hidden_layer": 3}}, "'num_hidden_layer' .did you mean 'num_hidden_layers'"),
         ({"decoder_config": {"model_type": "gpt2", "n_layers": 3}}, "'n_layers' .did you mean 'n_layer'"),
         ({"vision_config": {"model_type": "vit"}}, "model_type 'vit', but PALM needs 'dinov2'.*from_backbones"),
+        ({"model_type": "gpt2", "n_embd": 3}, "is of model_type 'gpt2', not 'palm'.*from_backbones"),
         ({"vision_config": ViTConfig()}, "must be a Dinov2Config, got a ViTConfig"),
         ({"vision_config": 3}, "must be a Dinov2Config, a dict or None, got int"),
         ({"alignment": "ot"}, "`alignment` must be one of"),

@@ -261,3 +261,17 @@ def test_other_architectures_are_refused(backbone_dirs: Dirs, copies: Dirs) -> N
 def test_absent_folder(backbone_dirs: Dirs, tmp_path: Path) -> None:
     with pytest.raises((OSError, ValueError), match="nowhere"):
         PalmForReportGeneration.from_backbones(tmp_path / "nowhere", *backbone_dirs[1:])
+
+
+def test_no_folder_of_this_machine_in_a_saved_config(backbone_dirs: Dirs, tmp_path: Path) -> None:
+    PalmForReportGeneration.from_backbones(*backbone_dirs).save_pretrained(tmp_path)
+    text = (tmp_path / "config.json").read_text()
+    assert not any(str(folder) in text for folder in backbone_dirs)
+
+
+def test_prototypes_can_stay_at_their_random_start(backbone_dirs: Dirs) -> None:
+    named = PalmForReportGeneration.from_backbones(*backbone_dirs)
+    random = PalmForReportGeneration.from_backbones(*backbone_dirs, initialize_prototypes=False)
+    directions = torch.nn.functional.normalize(random.model.prototypes.detach(), dim=-1)
+    assert (directions @ directions.T).fill_diagonal_(-1).max() < 0.95
+    assert not torch.equal(named.model.prototypes, random.model.prototypes)

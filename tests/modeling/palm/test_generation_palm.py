@@ -21,7 +21,7 @@ DECODING: dict[str, dict[str, Any]] = {
     "several_beams": {"num_beams": 3, "num_return_sequences": 2},
     "sampling": {"do_sample": True, "top_k": 20, "num_return_sequences": 2},
 }
-LENGTH = 16
+LENGTH = 10
 
 
 @pytest.fixture(scope="module", params=["cross_attention", "prefix"])

@@ -141,7 +141,7 @@ def test_loss_is_the_mean_over_unmasked_tokens(
                 total -= torch.log_softmax(logits[row, position - 1], dim=-1)[target].item()
                 count += 1
     assert count == int((labels != -100).sum()) - labels.shape[0]
-    assert math.isclose(float(output.loss), total / count, rel_tol=1e-5)
+    assert math.isclose(output.loss.item(), total / count, rel_tol=1e-5)
 
 
 def test_padding_side_does_not_move_a_report(variant: PalmForReportGeneration, batch: dict[str, torch.Tensor]) -> None:
@@ -217,6 +217,19 @@ def test_batch_sizes_must_agree(model: PalmForReportGeneration, batch: dict[str,
         model(**{**inputs, "indication_input_ids": inputs["indication_input_ids"][:2]})
     with pytest.raises(ValueError, match="3 images but 2 token sequences"):
         model(**{**inputs, "input_ids": inputs["input_ids"][:2], "attention_mask": None, "labels": None})
+
+
+def test_too_long_inputs_name_the_limit(variant: PalmForReportGeneration, batch: dict[str, torch.Tensor]) -> None:
+    """The tiny decoder has 96 positions and the tiny text encoder 64."""
+    pixels = batch["pixel_values"]
+    with pytest.raises(ValueError, match="report of 97 tokens, but the decoder has 96 positions"):
+        variant(input_ids=torch.zeros(3, 97, dtype=torch.long), pixel_values=pixels)
+    assert variant(input_ids=torch.zeros(3, 96, dtype=torch.long), pixel_values=pixels).logits.shape[1] == 96
+    with pytest.raises(ValueError, match=r"97 tokens.*`max_new_tokens`"):
+        variant.generate(pixel_values=pixels, max_new_tokens=200, eos_token_id=None)
+    assert variant.generate(pixel_values=pixels, max_new_tokens=96, eos_token_id=None).shape == (3, 97)
+    with pytest.raises(ValueError, match="65 tokens, but the text encoder has 64 positions"):
+        variant.model.get_text_features(torch.zeros(1, 65, dtype=torch.long))
 
 
 @pytest.mark.parametrize("stage", ["generate", None])
@@ -357,6 +370,12 @@ def test_untied_head_round_trip(model: PalmForReportGeneration, tmp_path: Path) 
     reloaded = PalmForReportGeneration.from_pretrained(tmp_path)
     assert torch.equal(reloaded.lm_head.weight, untied.lm_head.weight)
     assert torch.equal(reloaded.model.decoder.wte.weight, untied.model.decoder.wte.weight)
+
+
+def test_other_checkpoints_are_refused(backbone_dirs: tuple[Path, Path, Path]) -> None:
+    for folder, model_type in zip(backbone_dirs, ("dinov2", "cxr-bert", "gpt2"), strict=True):
+        with pytest.raises(ValueError, match=f"is of model_type '{model_type}', not 'palm'"):
+            PalmForReportGeneration.from_pretrained(folder)
 
 
 def test_auto_classes_load_the_same_weights(
