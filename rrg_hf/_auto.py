@@ -8,12 +8,53 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 _AUTO = "transformers.models.auto"
+
+
+class _OnFirstUse(dict[Any, Any]):
+    """A dict whose values may be functions without arguments, called when the value is first read.
+
+    Importing any transformers model loads the Auto mappings half-way through, so a registration may not import our own
+    models yet: they would need the very modules that are still loading.
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        if isinstance(value, _Import):
+            value = self[key] = value()
+        return value
+
+    def __iter__(self) -> Iterator[Any]:  # overridden so that dict(self) reads the values
+        return super().__iter__()
+
+    def items(self) -> Any:
+        return {key: self[key] for key in self}.items()
+
+    def values(self) -> Any:
+        return {key: self[key] for key in self}.values()
+
+
+class _Import:
+    """Imports a class of this package when called."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __call__(self) -> Any:
+        return getattr(importlib.import_module(f".{self.module}", __package__), self.name)
+
+
+def _register_on_first_use(mapping: Any, config_class: type, module: str, name: str) -> None:
+    """`AutoX.register(config_class, ...)` for a class that is imported when the mapping is asked for it."""
+    if not isinstance(mapping._extra_content, _OnFirstUse):
+        mapping._extra_content = _OnFirstUse(mapping._extra_content)
+    mapping._extra_content[config_class] = _Import(module, name)
 
 
 def _register_configs() -> None:
@@ -25,22 +66,22 @@ def _register_configs() -> None:
 
 
 def _register_models() -> None:
-    from transformers import AutoModel, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING
 
     from .modeling.palm.configuration_palm import PalmConfig
-    from .modeling.palm.modeling_palm import PalmForReportGeneration, PalmModel
 
-    AutoModel.register(PalmConfig, PalmModel, exist_ok=True)
-    AutoModelForImageTextToText.register(PalmConfig, PalmForReportGeneration, exist_ok=True)
+    _register_on_first_use(MODEL_MAPPING, PalmConfig, "modeling.palm.modeling_palm", "PalmModel")
+    _register_on_first_use(
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, PalmConfig, "modeling.palm.modeling_palm", "PalmForReportGeneration"
+    )
 
 
 def _register_processors() -> None:
-    from transformers import AutoProcessor
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
     from .modeling.palm.configuration_palm import PalmConfig
-    from .modeling.palm.processing_palm import PalmProcessor
 
-    AutoProcessor.register(PalmConfig, PalmProcessor, exist_ok=True)
+    _register_on_first_use(PROCESSOR_MAPPING, PalmConfig, "modeling.palm.processing_palm", "PalmProcessor")
 
 
 def _register_pipelines() -> None:

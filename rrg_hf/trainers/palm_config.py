@@ -325,6 +325,9 @@ class PalmTrainingArguments(TrainingArguments):
             if self.eval_strategy == "steps" and self.eval_steps is None:
                 self.eval_steps = self.save_steps
         self._resolve_best_checkpoint()
+        if self.stage == "generate" and self.ddp_find_unused_parameters is None:
+            # the text encoder has no part in a batch without an indication
+            self.ddp_find_unused_parameters = self.use_indication
         super().__post_init__()
 
     def _check_own_settings(self) -> None:

@@ -149,3 +149,12 @@ def test_vision_learning_rate_that_cannot_work(tmp_path: Path) -> None:
         PalmTrainingArguments(str(tmp_path), stage="align", vision_learning_rate=-1e-5, use_cpu=True)
     with pytest.raises(ConfigError, match="would freeze the vision tower"):
         PalmTrainingArguments(str(tmp_path), stage="mem", vision_learning_rate=0.0, use_cpu=True)
+
+
+def test_a_process_may_get_a_batch_without_indications(tmp_path: Path) -> None:
+    """Its text encoder then has no gradient, which DDP must expect."""
+    assert PalmTrainingArguments(str(tmp_path), stage="generate", use_cpu=True).ddp_find_unused_parameters is True
+    alone = PalmTrainingArguments(str(tmp_path), stage="generate", use_cpu=True, use_indication=False)
+    assert alone.ddp_find_unused_parameters is False
+    chosen = PalmTrainingArguments(str(tmp_path), stage="generate", use_cpu=True, ddp_find_unused_parameters=False)
+    assert chosen.ddp_find_unused_parameters is False
