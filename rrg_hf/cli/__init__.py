@@ -35,3 +35,8 @@ def main() -> None:
     except RrgError as error:
         typer.echo(f"rrg: {error}", err=True)
         sys.exit(2)
+    except OSError as error:
+        if error.filename is None:  # not about a path that somebody gave
+            raise
+        typer.echo(f"rrg: {error.filename}: {error.strerror}. Choose another file or folder.", err=True)
+        sys.exit(2)

@@ -42,7 +42,7 @@ def evaluate(
     ),
     zero_division: float = typer.Option(0.0, "--zero-division", help="Value of 0/0 in precision, recall and F1."),
     bootstrap: int = typer.Option(1000, "--bootstrap", help="Resamples for the intervals; 0 for none."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the bootstrap."),
+    seed: int = typer.Option(0, "--seed", min=0, max=2**32 - 1, help="Seed of the bootstrap."),
     allow_missing: bool = typer.Option(
         False, "--allow-missing", help="Leave out studies without a prediction instead of failing."
     ),

@@ -37,7 +37,7 @@ def generate(
         None, min=1, help="Longest report, in tokens. Default: 128, or what the decoder has room for."
     ),
     do_sample: bool = typer.Option(False, "--do-sample", help="Sample instead of taking the likeliest report."),
-    seed: int = typer.Option(0, help="Seed of the sampling."),
+    seed: int = typer.Option(0, min=0, max=2**32 - 1, help="Seed of the sampling."),
     device: str = typer.Option("auto", help="auto, cpu, cuda, cuda:1, mps, ..."),
     revision: str | None = typer.Option(None, help="Branch, tag or commit of a model on the Hub."),
 ) -> None:
@@ -101,6 +101,10 @@ def _device(name: str) -> Any:
         raise ConfigError(f"There is no CUDA device for --device {name}. Use cpu or auto.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {name}: there are only {torch.cuda.device_count()} CUDA devices.")
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:  # torch knows more kinds of devices than this machine or build has
+        raise ConfigError(f"--device {name} does not work here. Use auto, cpu, cuda, cuda:1 or mps.") from error
     return device
 
 

@@ -67,6 +67,8 @@ def collect_inputs(sources: Sequence[str | os.PathLike[str]], *, split: str | No
     collected = CollectedInputs()
     files: list[tuple[Path, Path]] = []  # (file, folder that its id is relative to)
     for source in sources:
+        if not os.fspath(source):
+            raise DataError("An input is empty (an unset variable?). Give image files, folders or data sets.")
         path = Path(source)
         if path.is_dir() and _is_saved_dataset(path):
             collected.studies += _dataset_studies(os.fspath(source), split)
@@ -110,8 +112,15 @@ def _images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
     """Image files below a folder in name order, and how many other files there are, by suffix."""
     found: list[Path] = []
     ignored: Counter[str] = Counter()
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+
+    def unreadable(error: OSError) -> None:
+        raise DataError(f"The folder {error.filename} cannot be read ({error.strerror}). Leave it out or allow it.")
+
+    for place, folders, names in os.walk(folder, onerror=unreadable):
+        linked = [name for name in folders if Path(place, name).is_symlink()]  # a link can lead back to where it is
+        ignored["linked folder"] += len(linked)
+        ignored["hidden folder"] += sum(name.startswith(".") and name not in linked for name in folders)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in linked)
         for name in sorted(names):
             path = Path(place, name)
             if name.startswith(".") or not path.is_file():
@@ -122,7 +131,7 @@ def _images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
                 found.append(path)
             else:
                 ignored[path.suffix.lower() or "no suffix"] += 1
-    return found, ignored
+    return found, +ignored  # without the zeros
 
 
 def _starts_as_dicom(path: Path) -> bool:

@@ -81,7 +81,7 @@ def read_image(
         raise ConfigError(f"bits={bits!r} is not a depth this function gives. Use 8 or 16.")
     if output not in ("pil", "array"):
         raise ConfigError(f'output={output!r} is unknown. Use "pil" or "array".')
-    if max_value is not None and not 1 <= max_value <= 2**32 - 1:
+    if max_value is not None and not (isinstance(max_value, int | np.integer) and 1 <= max_value <= 2**32 - 1):
         raise ConfigError(f"max_value={max_value!r} cannot stand for white. Give a positive integer such as 4095.")
     if isinstance(source, np.ndarray):
         grey = _from_array(source, "array", max_value)
@@ -138,11 +138,11 @@ def check_size(width: int, height: int, name: str) -> None:
 
 
 def _from_path(path: Path, max_value: int | None) -> np.ndarray:
-    if path.is_dir():
-        raise ImageReadError(f"{path}: is a folder. Give one image file.")
-    if path.exists() and not path.is_file():
-        raise ImageReadError(f"{path}: is not a regular file.")
     try:
+        if path.is_dir():
+            raise ImageReadError(f"{path}: is a folder. Give one image file.")
+        if path.exists() and not path.is_file():
+            raise ImageReadError(f"{path}: is not a regular file.")
         size = path.stat().st_size
         with path.open("rb") as stream:
             return _from_stream(stream, str(path), size, path.suffix.lower() in _DICOM_SUFFIXES, max_value)
@@ -151,7 +151,7 @@ def _from_path(path: Path, max_value: int | None) -> np.ndarray:
     except (OSError, ValueError) as error:
         if isinstance(error, ImageReadError):
             raise
-        # A null byte in the name is a ValueError; a missing right is an OSError.
+        # A null byte in the name is a ValueError; a missing right or a name that is too long is an OSError.
         raise ImageReadError(f"{path}: cannot be opened ({type(error).__name__}).") from None
 
 

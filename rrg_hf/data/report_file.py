@@ -37,6 +37,8 @@ class ReportFile:
         self.done: set[str] = set()
         self.repaired = False
         try:
+            if self.path.exists() and not self.path.is_file():
+                raise DataError(f"{path} is not a regular file, so reports in it could not be found again. Choose a file.")
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._stream = self.path.open("r+b" if self.path.exists() else "x+b")
         except OSError as error:
@@ -130,6 +132,6 @@ class ReportFile:
 def _report(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line.decode("utf-8", errors="surrogateescape"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) and "study_id" in row and "report" in row else None

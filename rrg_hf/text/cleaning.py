@@ -22,9 +22,9 @@ _REPEATED_MARK = re.compile(r"([,;:.])(?:\s*[,;:](?=\s|$))+")
 _REPEATED_STOP = re.compile(r"\.(?:\s?\.){1,40}(?=\s|$)")
 _LEADING_MARK = re.compile(r"^[\s,;:.!?/-]+(?=[^\W\d_])")
 # "1. " or "2) " at the start, after a line break or after a sentence end, and only before text: "2.5 cm" and
-# "level 4. No effusion" stay.
+# "level 4. No effusion" stay. Its repeats are bounded, or a model's endless "1. 1. 1." would take quadratic time.
 _LIST_NUMBER = re.compile(
-    r"(^\s*|\n[^\S\n]{0,40}|[.:;!?]\s{1,20})(?:(?:\(?\d{1,2}[.)]|[-•*])\s{1,20})+(?=[^\W\d_]|[_(\"'])"
+    r"(^\s*|\n[^\S\n]{0,40}|[.:;!?]\s{1,20})(?:(?:\(?\d{1,2}[.)]|[-•*])\s{1,20}){1,9}(?=[^\W\d_]|[_(\"'])"
 )
 
 
@@ -41,7 +41,10 @@ def is_missing(text: Any) -> bool:
     if text is None:
         return True
     if not isinstance(text, str):
-        return bool(text != text)  # NaN is the only value that differs from itself
+        try:
+            return bool(text != text)  # NaN is the only value that differs from itself
+        except (TypeError, ValueError):  # pandas.NA differs from nothing, and an array from itself in places
+            return type(text).__name__ == "NAType"
     if not _HAS_CONTENT.search(text):
         return True
     return _is_missing_word(text)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import TypedDict
 
+from ..errors import DataError
 from .cleaning import is_missing
 
 
@@ -159,6 +160,9 @@ def parse_sections(text: str | None) -> Sections:
         and `history`, `addendum`, `wet read`, `preamble`; `full report` when there is no header at all; and
         `last_paragraph` when the report has neither findings nor impression: the last section's text behind its
         first blank line, where such reports keep their body. Lines are joined, paragraphs kept.
+
+    Raises:
+        DataError: `text` is neither text nor a missing value.
     """
     sections: Sections = {
         "indication": None,
@@ -170,6 +174,8 @@ def parse_sections(text: str | None) -> Sections:
     }
     if text is None or is_missing(text):
         return sections
+    if not isinstance(text, str):
+        raise DataError(f"A report must be text or None, got {type(text).__name__}.")
     named = [(name, body) for name, body in _split(text.replace("\r\n", "\n")) if not is_missing(body)]
     if named and not any(name in ("findings", "impression") for name, _ in named):
         name, body = named[-1]
