@@ -252,6 +252,8 @@ def load_report_model(name: str | os.PathLike[str], *, revision: str | None = No
         CheckpointError: nothing there, another architecture, or damaged files.
     """
     text = os.fspath(name)
+    if not text:
+        raise CheckpointError("The model's name is empty (an unset variable?). Give a checkpoint folder or a Hub id.")
     folder = Path(text)
     if folder.exists() and not (folder / "config.json").is_file():
         what = "has no config.json" if folder.is_dir() else "is a file"
@@ -270,7 +272,8 @@ def load_report_model(name: str | os.PathLike[str], *, revision: str | None = No
             "with `rrg train` (for instance PALM)."
         )
     try:
-        model = model_class.from_pretrained(text, revision=revision).eval()
+        model, loading = model_class.from_pretrained(text, revision=revision, output_loading_info=True)
+        model.eval()
         processor = AutoProcessor.from_pretrained(text, revision=revision)
     except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"The checkpoint {text} cannot be loaded: {_first_line(error)}") from error
@@ -279,6 +282,18 @@ def load_report_model(name: str | os.PathLike[str], *, revision: str | None = No
         if type(error).__name__ != "SafetensorError":
             raise
         raise CheckpointError(f"The weights of {text} are damaged: {_first_line(error)}") from error
+    missing = sorted(loading["missing_keys"])
+    if missing:  # transformers fills them with random numbers
+        raise CheckpointError(
+            f"The weights of {text} are incomplete: {len(missing)} are missing, first {missing[:3]}. Copy or save the "
+            "checkpoint again."
+        )
+    ends = config.get_text_config(decoder=True).eos_token_id
+    if processor.tokenizer.eos_token_id != ends:  # without its files, transformers makes an empty tokenizer
+        raise CheckpointError(
+            f"The tokenizer of {text} is not its model's: reports end with token {ends}, which the tokenizer numbers "
+            f"{processor.tokenizer.eos_token_id}. Copy all files of the checkpoint, tokenizer.json among them."
+        )
     record = _training_record(text, revision)
     return ReportModel(
         model=model,

@@ -211,6 +211,27 @@ def test_other_checkpoints_are_refused(checkpoint: Path, tmp_path: Path) -> None
     (damaged / "model.safetensors").write_bytes((damaged / "model.safetensors").read_bytes()[:1000])
     with pytest.raises(CheckpointError, match="damaged"):
         load_report_model(damaged)
+    with pytest.raises(CheckpointError, match="empty"):
+        load_report_model("")
+
+
+def test_checkpoints_that_lack_a_part_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    """transformers would put random weights and an empty tokenizer in their place."""
+    from safetensors.torch import load_file, save_file
+
+    for name in ("weights", "tokenizer"):
+        shutil.copytree(checkpoint, tmp_path / name, ignore=shutil.ignore_patterns("backbones"))
+    file = tmp_path / "weights" / "model.safetensors"
+    weights = load_file(file)
+    kept = {key: value for key, value in weights.items() if ".decoder.h.0.mlp." not in key}
+    save_file(kept, file, metadata={"format": "pt"})
+    with pytest.raises(
+        CheckpointError, match=rf"incomplete: {len(weights) - len(kept)} are missing.*decoder\.h\.0\.mlp"
+    ):
+        load_report_model(tmp_path / "weights")
+    (tmp_path / "tokenizer" / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer of .* is not its model's"):
+        load_report_model(tmp_path / "tokenizer")
 
 
 def test_pipeline_reads_files_as_read_image_does(write: ReportGenerationPipeline, tmp_path: Path) -> None:

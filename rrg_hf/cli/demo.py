@@ -17,7 +17,10 @@ def demo(
     Needs no data, no network and no GPU. Nothing here says anything about real radiographs.
     """
     import logging
+    import os
     import warnings
+
+    os.environ.setdefault("TQDM_DISABLE", "1")  # dozens of short bars; must be set before tqdm is imported
 
     from transformers.utils import logging as transformers_logging
 

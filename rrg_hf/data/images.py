@@ -81,7 +81,7 @@ def read_image(
         raise ConfigError(f"bits={bits!r} is not a depth this function gives. Use 8 or 16.")
     if output not in ("pil", "array"):
         raise ConfigError(f'output={output!r} is unknown. Use "pil" or "array".')
-    if max_value is not None and not (isinstance(max_value, int | np.integer) and 1 <= max_value <= 2**32 - 1):
+    if max_value is not None and not (isinstance(max_value, int | float | np.number) and 1 <= max_value <= 2**32 - 1):
         raise ConfigError(f"max_value={max_value!r} cannot stand for white. Give a positive integer such as 4095.")
     if isinstance(source, np.ndarray):
         grey = _from_array(source, "array", max_value)

@@ -38,7 +38,7 @@ class ReportFile:
         self.repaired = False
         try:
             if self.path.exists() and not self.path.is_file():
-                raise DataError(f"{path} is not a regular file, so reports in it could not be found again. Choose a file.")
+                raise DataError(f"{path} cannot be written (not a regular file). Choose another output file.")
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._stream = self.path.open("r+b" if self.path.exists() else "x+b")
         except OSError as error:

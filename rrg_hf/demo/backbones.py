@@ -60,7 +60,7 @@ def write_text_backbone(folder: Path, texts: Sequence[str], *, hidden_size: int,
         num_hidden_layers=num_layers,
         num_attention_heads=4,
         intermediate_size=2 * hidden_size,
-        max_position_embeddings=192,
+        max_position_embeddings=512,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         pad_token_id=tokenizer.pad_token_id,
@@ -81,7 +81,7 @@ def write_decoder_backbone(
     torch.manual_seed(seed)
     config = GPT2Config(
         vocab_size=len(tokenizer),
-        n_positions=192,
+        n_positions=256,
         n_embd=hidden_size,
         n_inner=2 * hidden_size,
         n_layer=num_layers,

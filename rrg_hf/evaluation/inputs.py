@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +64,7 @@ def read_reports(path: str | os.PathLike[str]) -> ReportsFile:
     for number, row in _json_lines(Path(path)):
         if "study_id" not in row or "report" not in row:
             raise DataError(f"{path}, line {number}: no 'study_id' or no 'report', only {sorted(row)}.")
-        study_id = str(row["study_id"])
+        study_id = _study_id(row["study_id"], f"{path}, line {number}", "study_id")
         if study_id in reports:
             duplicates.append(study_id)
         reports[study_id] = _text(row["report"], f"{path}, line {number}, 'report'")
@@ -127,13 +128,12 @@ def _collect(
     sources: set[str] = set()
     duplicates: list[str] = []
     for row in rows:
-        study_id = row.get(id_column)
-        if study_id is None or str(study_id) == "":
-            raise DataError(f"{path.name}: the row after {len(texts)} others has no {id_column}.")
-        if str(study_id) in texts:
-            duplicates.append(str(study_id))
+        where = f"{path.name}: the row after {len(texts)} others"
+        study_id = _study_id(row.get(id_column), where, id_column)
+        if study_id in texts:
+            duplicates.append(study_id)
         parts = [_text(row.get(name), f"{path.name}, study {study_id}, {name!r}") for name in columns]
-        texts[str(study_id)] = _join(parts)
+        texts[study_id] = _join(parts)
         if row.get("source"):
             sources.add(str(row["source"]))
     _check_ids(path, texts, duplicates)
@@ -163,8 +163,22 @@ def _join(parts: list[str | None]) -> str | None:
     return "\n".join(kept) if kept else None
 
 
+def _study_id(value: Any, where: str, column: str) -> str:
+    if value is None or value == "":
+        raise DataError(f"{where} has no {column}.")
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise DataError(f"{where}: {column} is a {type(value).__name__}, not a text or an integer.")
+    return str(value)
+
+
 def _text(value: Any, where: str) -> str | None:
-    if value is None or isinstance(value, str):
+    if value is None:
+        return value
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:  # of a line in another encoding, which only names may be in
+            raise DataError(f"{where} is not UTF-8 text. Save the file as UTF-8.") from error
         return value
     if isinstance(value, float) and value != value:  # NaN, as pandas writes an empty cell
         return None
@@ -192,7 +206,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (json.JSONDecodeError, RecursionError) as error:
                 raise DataError(f"{path.name}, line {number} is not JSON. Expected one JSON object a line.") from error
             if not isinstance(row, dict):
                 raise DataError(f"{path.name}, line {number} is a {type(row).__name__}, not a JSON object.")
@@ -205,16 +219,26 @@ def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path.name} is not UTF-8 text. Save it as UTF-8.") from error
-    for row in csv.DictReader(io.StringIO(text, newline="")):
-        if None in row:
-            raise DataError(f"{path.name}: a row has more cells than the header. Quote texts that hold commas.")
-        yield row
+    # Strict: an unbalanced quote would take the rows after it into its own text.
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        repeated = sorted(name for name, count in Counter(reader.fieldnames or ()).items() if count > 1)
+        if repeated:
+            raise DataError(f"{path.name} has the columns {repeated} more than once. Keep one of each.")
+        for row in reader:
+            if None in row:
+                raise DataError(f"{path.name}: a row has more cells than the header. Quote texts that hold commas.")
+            yield row
+    except csv.Error as error:
+        raise DataError(
+            f"{path.name}: the csv is broken before line {reader.line_num + 1} ({error}). Is a quote not closed?"
+        ) from error
 
 
 def _annotation_rows(path: Path, split: str | None) -> tuple[Iterable[dict[str, Any]], str | None]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path.name} is not JSON. For one JSON object a line, name the file .jsonl.") from error
     if isinstance(content, list):
         rows, chosen = content, split
@@ -234,8 +258,11 @@ def _dataset_rows(path: Path, split: str | None, columns: list[str]) -> tuple[It
 
     try:
         dataset = load_from_disk(str(path))
-    except (FileNotFoundError, ValueError) as error:
-        raise DataError(f"The folder {path.name!r} is not a data set saved with `datasets`.") from error
+    except Exception as error:  # pyarrow, json and fsspec each raise their own on a damaged folder
+        raise DataError(
+            f"The folder {path.name!r} is not a data set saved with `datasets`, or a damaged one "
+            f"({type(error).__name__})."
+        ) from error
     if isinstance(dataset, DatasetDict):
         split = _choose_split(path, dataset, split)
         dataset = dataset[split]

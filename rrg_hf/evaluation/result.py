@@ -162,7 +162,8 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         temporary = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        # surrogateescape: an id that comes from a file name that is not UTF-8 is kept as its bytes.
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
             stream.write(text)
         mask = os.umask(0)
         os.umask(mask)

@@ -23,11 +23,12 @@ _PHANTOM = "phantom"
 _STAGES = {
     "mem": "Masked Evidence Modeling (image encoder)",
     "align": "pathology-aware alignment (image and text encoders, prototypes)",
-    "generate": "report generation (all parts)",
+    "generate": "report generation (all but the prototypes)",
 }
 # Hyper-parameters of the stage table, in this order, where a stage recorded them.
 _SETTINGS = {
     "learning_rate": "learning rate",
+    "vision_learning_rate": "vision tower's rate",
     "per_device_train_batch_size": "batch per device",
     "gradient_accumulation_steps": "accumulation",
     "num_train_epochs": "epochs",
@@ -181,9 +182,10 @@ def _stage_row(stage: Mapping[str, Any]) -> dict[str, Any]:
     settings = _hyperparameters(stage)
     best = stage.get("best_metric")
     metric = stage.get("metric_for_best_model")
+    frozen = settings.get("vision_learning_rate") == 0
     return {
         "name": str(stage.get("stage", "")),
-        "what": _STAGES.get(str(stage.get("stage")), ""),
+        "what": _STAGES.get(str(stage.get("stage")), "") + (", vision tower frozen" if frozen else ""),
         "settings": {label: settings.get(key, "") for key, label in _SETTINGS.items()},
         "steps": stage.get("global_step", ""),
         "best": f"{metric} {best:.3f}" if metric and isinstance(best, (int, float)) else "",

@@ -24,7 +24,7 @@ _LEADING_MARK = re.compile(r"^[\s,;:.!?/-]+(?=[^\W\d_])")
 # "1. " or "2) " at the start, after a line break or after a sentence end, and only before text: "2.5 cm" and
 # "level 4. No effusion" stay. Its repeats are bounded, or a model's endless "1. 1. 1." would take quadratic time.
 _LIST_NUMBER = re.compile(
-    r"(^\s*|\n[^\S\n]{0,40}|[.:;!?]\s{1,20})(?:(?:\(?\d{1,2}[.)]|[-•*])\s{1,20}){1,9}(?=[^\W\d_]|[_(\"'])"
+    r"(^\s*|\n[^\S\n]{0,40}|[.:;!?]\s{1,20})(?:(?:\(?\d{1,2}[.)]|[-•*])\s{1,20}){1,9}(?=[^\W\d_]|[_(\"']|\d+\.\d)"
 )
 
 

@@ -255,6 +255,7 @@ def run_recipe(
         RrgError: see `PalmTrainer`. Settings of every stage are checked before the first one starts.
         KeyboardInterrupt: after a checkpoint has been written.
     """
+    from transformers import PrinterCallback
     from transformers.trainer_utils import get_last_checkpoint
 
     from ..data.pixel_cache import cache_pixel_values
@@ -294,6 +295,8 @@ def run_recipe(
         trainer = PalmTrainer(
             model, args, train_dataset=train_dataset, eval_dataset=eval_dataset, processing_class=processor
         )
+        if args.disable_tqdm:
+            trainer.remove_callback(PrinterCallback)  # it would print every line of train_log.jsonl instead
         checkpoint = get_last_checkpoint(str(folders[stage])) if folders[stage].is_dir() else None
         say(f"{stage}: " + (f"goes on from {Path(checkpoint).name}" if checkpoint else f"starts from {start}"))
         trainer.train(resume_from_checkpoint=checkpoint)

@@ -132,14 +132,21 @@ def test_help_explains_every_option(command: str) -> None:
     assert "Example: rrg data" in " ".join(result.output.split())
 
 
-def test_the_installed_command_reports_one_line_and_exit_code_2(release: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [("release", "--no-images"), ("a" * 300, "File name too long. Choose another file or folder.")],
+)
+def test_the_installed_command_reports_one_line_and_exit_code_2(
+    release: Path, tmp_path: Path, given: str, message: str
+) -> None:
+    source = str(release) if given == "release" else given
     code = "import sys; from rrg_hf.cli import main; sys.argv[0] = 'rrg'; main()"
     result = subprocess.run(
-        [sys.executable, "-c", code, "data", "iu_xray", str(release), "--out", str(tmp_path / "out")],
+        [sys.executable, "-c", code, "data", "iu_xray", source, "--out", str(tmp_path / "out")],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
         check=False,
     )
     assert result.returncode == 2
-    assert result.stderr.startswith("rrg: ") and result.stderr.count("\n") == 1 and "--no-images" in result.stderr
+    assert result.stderr.startswith("rrg: ") and result.stderr.count("\n") == 1 and message in result.stderr

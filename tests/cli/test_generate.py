@@ -192,5 +192,8 @@ def test_errors_come_before_any_file_is_made(checkpoint: Path, folder: Path, tmp
             run(*arguments, "-o", output)
     with pytest.raises(ConfigError, match="'gpu' is no device"):
         run(checkpoint, folder, "-o", output, "--device", "gpu")
+    with pytest.raises(ConfigError, match="--device meta does not work here"):
+        run(checkpoint, folder, "-o", output, "--device", "meta")
     assert not output.exists()
-    assert run(checkpoint, folder, "-o", output, "--batch-size", "0").exit_code == 2
+    for option, value in (("--batch-size", "0"), ("--num-beams", "0"), ("--seed", "-1"), ("--seed", str(2**64))):
+        assert run(checkpoint, folder, "-o", output, option, value).exit_code == 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +64,31 @@ def test_a_folder_is_searched_for_images_of_every_kind(tmp_path: Path) -> None:
     assert [study.study_id for study in collected.studies] == ["b", "scan", "p1/1.2.840", "p1/IM0001", "p1/s1/view"]
     assert collected.studies[-1].images == ("view.JPG",)
     assert collected.ignored == {".csv": 2, ".txt": 1, "hidden or special": 1, "no suffix": 2}
+
+
+def test_folders_that_are_not_searched_are_counted(tmp_path: Path) -> None:
+    save(tmp_path / "p1" / "a.png")
+    save(tmp_path / ".cache" / "thumb.png")
+    (tmp_path / "p1" / "back").symlink_to(tmp_path)
+    collected = collect_inputs([tmp_path])
+    assert [study.study_id for study in collected.studies] == ["p1/a"]
+    assert collected.ignored == {"hidden folder": 1, "linked folder": 1}
+
+
+def test_a_folder_that_cannot_be_searched_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`os.walk` leaves such folders out without a word; permissions cannot be taken from root, who may run this."""
+    save(tmp_path / "a.png")
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def closed(path: str) -> Any:
+        if Path(path).name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", closed)
+    with pytest.raises(DataError, match=r"closed cannot be read \(Permission denied\)"):
+        collect_inputs([tmp_path])
 
 
 def test_reading_waits_until_asked(tmp_path: Path) -> None:
@@ -125,6 +153,11 @@ def test_what_is_not_there_is_an_error(tmp_path: Path, source: str, monkeypatch:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="no such file or folder"):
         collect_inputs([source])
+
+
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(DataError, match="An input is empty"):
+        collect_inputs([""])
 
 
 def test_an_unknown_hub_id_is_an_error() -> None:

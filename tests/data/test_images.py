@@ -291,6 +291,8 @@ def test_wrong_settings_are_config_errors() -> None:
         read_image(RAMP8, output="tensor")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="max_value"):
         read_image(RAMP8, max_value=0)
+    with pytest.raises(ConfigError, match="max_value"):
+        read_image(RAMP8, max_value="white")  # type: ignore[call-overload]
     with pytest.raises(ImageReadError, match="list is no image"):
         read_image([[0, 1], [2, 3]])  # type: ignore[call-overload]
 
@@ -352,3 +354,8 @@ def test_pillow_failures_of_any_kind_become_one_error(monkeypatch: pytest.Monkey
     with pytest.raises(ImageReadError) as caught:
         read_image(b"anything")
     assert "quote" not in str(caught.value)
+
+
+def test_a_name_too_long_for_the_file_system_is_one_clear_error() -> None:
+    with pytest.raises(ImageReadError, match="cannot be opened"):
+        read_image("a" * 5000)

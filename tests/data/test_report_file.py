@@ -71,7 +71,11 @@ def test_another_run_is_refused_and_the_file_stays(tmp_path: Path, change: dict[
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("line", [b"not json\n", b'{"study_id": "a"}\n', b"[1, 2]\n"])
+@pytest.mark.parametrize(
+    "line",
+    [b"not json\n", b'{"study_id": "a"}\n', b"[1, 2]\n", b"[" * 100_000 + b"\n"],
+    ids=["text", "no report", "list", "deep"],
+)
 def test_a_broken_line_before_the_end_is_an_error(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "reports.jsonl"
     before = line + write(path)
@@ -93,6 +97,8 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "file" / "reports.jsonl"):
         with pytest.raises(DataError, match="cannot be written"):
             ReportFile(path, IDENTITY)
+    with pytest.raises(DataError, match="not a regular file"):
+        ReportFile("/dev/null", IDENTITY)
 
 
 def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,7 @@ def test_demo_end_to_end(tmp_path: Path) -> None:
             result = metrics["systems"][system][split]
             assert result["n"] == 12
             assert result["protocol"]["phantom"] is True
+            assert result["protocol"]["split"] == split
     reports = [json.loads(line) for line in (out / "reports.jsonl").read_text().splitlines()]
     assert len({row["study_id"] for row in reports}) == 24
     assert all(row["source"] == "phantom" for row in reports)

@@ -34,7 +34,12 @@ def test_reports_of_rrg_generate(tmp_path: Path) -> None:
         ("", "holds no studies"),
         ("{broken\n", "line 1 is not JSON"),
         ("[1]\n", "line 1 is a list"),
+        ("[" * 100_000 + "\n", "line 1 is not JSON"),
+        ('{"study_id": null, "report": "x"}\n', "line 1 has no study_id"),
+        ('{"study_id": "", "report": "x"}\n', "line 1 has no study_id"),
+        ('{"study_id": ["a"], "report": "x"}\n', "line 1: study_id is a list"),
         ('{"study_id": "a"}\n', "line 1: no 'study_id' or no 'report'"),
+        ('{"study_id": "a", "report": "\\ud800"}\n', "line 1, 'report' is not UTF-8 text"),
         ('{"study_id": "a", "report": 3}\n', "line 1, 'report' is a int, not a text"),
         (
             '{"study_id": "a", "report": "x"}\n\n{"study_id": "a", "report": "y"}\n',
@@ -54,6 +59,12 @@ def test_other_encodings(tmp_path: Path) -> None:
     path = tmp_path / "reports.jsonl"
     path.write_bytes(b'{"study_id": "a", "report": "Clear.", "images": ["\xe9.png"]}\n')
     assert read_reports(path).reports == {"a": "Clear."}
+    path.write_bytes(b'{"study_id": "a", "report": "Caf\xe9."}\n')
+    with pytest.raises(DataError, match="'report' is not UTF-8"):
+        read_reports(path)
+    annotation = tmp_path / "annotation.json"
+    annotation.write_text(json.dumps({"test": [{"id": "a", "report": "Clear."}]}), encoding="utf-8-sig")
+    assert read_references(annotation).texts == {"a": "Clear."}
     table = tmp_path / "r.csv"
     table.write_bytes(b"study_id,findings\na,\xe9\n")
     with pytest.raises(DataError, match="not UTF-8"):
@@ -113,6 +124,10 @@ def test_split_column_and_r2gen_annotation(tmp_path: Path) -> None:
         ("r.csv", "study_id,findings\na,x,y\n", "more cells than the header"),
         ("r.csv", "study_id,findings\n,x\n", "has no study_id"),
         ("r.csv", "study_id,findings\n", "holds no studies"),
+        ("r.csv", 'study_id,findings\na,"x\nb,y\n', "Is a quote not closed"),
+        pytest.param("r.csv", f"study_id,findings\na,{'x' * (1 << 24)}y\n", "field larger", id="endless cell"),
+        ("r.csv", "study_id,findings,findings\na,x,y\n", r"columns \['findings'\] more than once"),
+        pytest.param("r.json", "[" * 100_000, "is not JSON", id="deep JSON"),
         ("r.json", "{", "is not JSON"),
         ("r.json", "3", "neither a list"),
         ("r.json", '{"test": [3]}', "not studies"),

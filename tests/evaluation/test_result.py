@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,11 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="could not be written"):
         write_atomically(tmp_path / "file" / "m.json", "x")
+
+
+def test_an_id_from_a_file_name_that_is_not_utf8_is_kept_as_its_bytes(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "m.json", os.fsdecode(b'"\xe9"'))
+    assert (tmp_path / "m.json").read_bytes() == b'"\xe9"'
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"scores": {}}'])

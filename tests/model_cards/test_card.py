@@ -90,7 +90,7 @@ def test_a_full_card(folder: Path, result: Any) -> None:
         'pipeline("report-generation", model="somebody/palm-demo")',
         "rrg generate somebody/palm-demo images/",
         "| mem | Masked Evidence Modeling (image encoder) | 0.0001 |  |  | 300 |  |",
-        "| generate | report generation (all parts) | 0.0005 | 32 | 20 | 900 | rules_micro_f1 0.912 |",
+        "| generate | report generation (all but the prototypes) | 0.0005 | 32 | 20 | 900 | rules_micro_f1 0.912 |",
         "- train: phantom, 5,000 studies",
         "| | test, 6 studies | test_shifted, 6 studies |",
         f"| Rules micro F1 | {score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f}) |",

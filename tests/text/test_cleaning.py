@@ -3,6 +3,8 @@ import io
 import json
 import time
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from rrg_hf.text.cleaning import CLEANERS, clean_report, is_missing, remove_placeholders
@@ -128,12 +130,23 @@ def test_none_keeps_the_text():
     assert CLEANERS["none"](" 1. XXXX\n") == " 1. XXXX\n"
 
 
-@pytest.mark.parametrize("unit", ["1. ", ".", "\n", "( ", "XXXX ", "_", ", ", "-"])
-def test_long_texts_take_linear_time(unit):
+def test_the_missing_value_of_pandas():
+    assert is_missing(pd.NA) and is_missing(pd.NaT)
+    assert not is_missing(np.array([float("nan"), 1.0]))
+
+
+@pytest.mark.parametrize("end", ["a", ""])
+@pytest.mark.parametrize("unit", ["1. ", ".", "\n", "( ", "XXXX ", "_", ", ", "-", "- "])
+def test_long_texts_take_linear_time(unit, end):
     def seconds(size):
-        text = "No effusion " + unit * (size // len(unit)) + "a"
+        text = "No effusion " + unit * (size // len(unit)) + end
         start = time.process_time()
         clean_report(text)
         return time.process_time() - start
 
     assert seconds(400_000) < 2.0
+
+
+def test_a_list_number_before_a_measurement_goes_and_the_measurement_stays() -> None:
+    assert clean_report("1. 2.5 cm mass. 2. 0.8 cm nodule.") == "2.5 cm mass. 0.8 cm nodule."
+    assert clean_report("The mass measures 2.5 cm. Stable.") == "The mass measures 2.5 cm. Stable."

@@ -1,5 +1,6 @@
 import pytest
 
+from rrg_hf.errors import DataError
 from rrg_hf.text.sections import parse_sections
 
 MIMIC = (
@@ -99,3 +100,10 @@ def test_wet_read_and_addendum_stay_apart():
 @pytest.mark.parametrize("unit", ["A", "FINDINGS: ", "\n ", " : ", "_"])
 def test_long_texts_finish(unit):
     parse_sections(unit * (300_000 // len(unit)))
+
+
+@pytest.mark.parametrize("text", [3, b"FINDINGS: Clear.", ["Clear."]])
+def test_what_is_no_text_is_refused_without_quoting_it(text):
+    with pytest.raises(DataError, match="must be text") as caught:
+        parse_sections(text)
+    assert "Clear" not in str(caught.value)
