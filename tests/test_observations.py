@@ -44,9 +44,9 @@ def test_policies(policy: str, uncertain: int | None) -> None:
 
 
 def test_what_cannot_work_is_named() -> None:
-    with pytest.raises(ValueError, match="'u-ones'.*uncertain_as_positive"):
+    with pytest.raises(ValueError, match=r"'u-ones'.*uncertain_as_positive"):
         apply_policy({}, "u-ones")
-    with pytest.raises(ValueError, match="Oedema.*14 names"):
+    with pytest.raises(ValueError, match=r"Oedema.*14 names"):
         apply_policy({"Oedema": "positive"}, "uncertain_ignored")
     with pytest.raises(ValueError, match="maybe"):
         apply_policy({"Edema": "maybe"}, "uncertain_ignored")

@@ -532,9 +532,9 @@ def write_report_page(
             f"“{PRIOR}” writes the most typical training report for a study's indication and never sees an image.",
             f"“{ABLATION}” is the same model trained with a contrastive alignment instead of prototypes and without "
             "masked evidence modelling (the first row of the paper's Table 3).",
-            "Unlike the paper: the text encoder and the decoder start untrained, so the prototypes start at random and "
-            f"not from encoded pathology names; the vision tower learns at {recipe.vision_learning_rate:g} in the "
-            "first two stages and is frozen in the last, to save time.",
+            "Unlike the paper: text encoder and decoder start untrained, so the prototypes start at random and "
+            f"not from encoded pathology names; the tower learns at {recipe.vision_learning_rate:g} in the first two "
+            "stages and is frozen in the last, to save time.",
             f"The last case is a real radiograph. {PHANTOM_ONLY}",
         ],
         phantom=True,

@@ -63,7 +63,9 @@ def test_a_folder_is_searched_for_images_of_every_kind(tmp_path: Path) -> None:
     collected = collect_inputs([tmp_path])
     assert [study.study_id for study in collected.studies] == ["b", "scan", "p1/1.2.840", "p1/IM0001", "p1/s1/view"]
     assert collected.studies[-1].images == ("view.JPG",)
-    assert collected.ignored == {".csv": 2, ".txt": 1, "hidden or special": 1, "no suffix": 2}
+    assert collected.ignored == {
+        ".csv": 2, ".txt": 1, "hidden or special": 1, "hidden folder": 1, "no suffix": 2
+    }  # fmt: skip
 
 
 def test_folders_that_are_not_searched_are_counted(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def picture_id(name: str) -> str | None:
 
 def report_number(name: str) -> str | None:
     """The report's number ("2384") from a picture's or R2Gen study's id ("CXR2384_IM-0942")."""
-    found = re.match(r"(?:CXR)?(\d+)(?:_|$)", name)
+    found = re.match(r"(?:CXR)?(\d{1,9})(?:_|$)", name)  # Python converts no number of thousands of digits
     return str(int(found[1])) if found else None
 
 
