@@ -19,6 +19,7 @@ Source: DICOM PS3.3 C.7.6.3.1.2, C.11.1, C.11.2.1.2, C.11.6; PS3.4 N.2.
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -111,9 +112,14 @@ def _read(stream: BinaryIO, name: str) -> np.ndarray:
 
 
 def _quietly(action: Any, problem: str, name: str) -> Any:
-    """Run a pydicom call; turn whatever it raises into one error without its text, which may quote file contents."""
+    """Run a pydicom call; turn whatever it raises into one error without its text, which may quote file contents.
+
+    Its warnings quote them as well, so they are dropped.
+    """
     try:
-        return action()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return action()
     except ImageReadError:
         raise
     except Exception as error:

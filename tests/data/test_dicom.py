@@ -392,3 +392,12 @@ def test_sample_files_of_pydicom_are_read_or_refused() -> None:
         assert result.ndim == 2 and result.dtype == np.uint8
         read += 1
     assert read >= 25
+
+
+def test_warnings_do_not_quote_the_file(recwarn: pytest.WarningsRecorder) -> None:
+    """pydicom would print the unknown character set, which in a damaged file can be any bytes of it."""
+    secret = b"SECRET NAME "
+    data = b"\x08\x00\x05\x00" + len(secret).to_bytes(4, "little") + secret + bytes(40)
+    with pytest.raises(ImageReadError) as caught:
+        read_image(data)
+    assert "SECRET" not in str(caught.value) + "".join(str(warning.message) for warning in recwarn)

@@ -69,7 +69,7 @@ def read_xml(path: Path, tally: Tally) -> list[IuReport]:
     for name, data in _xml_files(path):
         tally.read += 1
         if data is None:
-            tally.drop("XML file too large", name)
+            tally.drop("XML file too large, or a link", name)
             continue
         try:
             report = _parse_xml(data)
@@ -100,10 +100,11 @@ def _xml_files(path: Path) -> Iterator[tuple[str, bytes | None]]:
                 total += member.size
                 if count >= _MAX_MEMBERS or total > _MAX_ARCHIVE_BYTES:
                     raise DataError(f"{path}: is far larger than the IU X-Ray report archive. Is it another file?")
-                if not member.isfile() or not member.name.lower().endswith(".xml"):
+                if member.isdir() or not member.name.lower().endswith(".xml"):
                     continue
                 name = member.name.rsplit("/", 1)[-1]
-                stream = archive.extractfile(member) if member.size <= _MAX_XML_BYTES else None
+                usable = member.isfile() and member.size <= _MAX_XML_BYTES
+                stream = archive.extractfile(member) if usable else None
                 yield name, stream.read() if stream is not None else None
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(

@@ -261,12 +261,16 @@ def _select(
         _count_missing(report, summary.sections)
         text = {name: None if is_missing(raw) else raw for name, raw in report.sections.items()}
         split = split_of(report)
-        if not usable(text):
-            summary.studies.drop(reason, report.study_id)
-        elif split is None:
-            summary.studies.drop("not in the file of splits", report.study_id)
-        else:
-            by_split[split].append((report, text))
+        why = reason if not usable(text) else "not in the file of splits" if split is None else None
+        if why is None:
+            by_split[str(split)].append((report, text))
+            continue
+        summary.studies.drop(why, report.study_id)
+        if summary.images is not None:
+            pictures = list(dict.fromkeys(report.images))
+            summary.images.read += len(pictures)
+            for picture in pictures:
+                summary.images.drop("its study was dropped", picture)
     for members in by_split.values():
         members.sort(key=lambda member: int(member[0].number))
     return {split: members for split, members in by_split.items() if members}

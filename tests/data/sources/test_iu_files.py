@@ -38,7 +38,15 @@ def test_picture_id(name: str, expected: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("CXR2384_IM-0942", "2384"), ("CXR1_1_IM-0001", "1"), ("17", "17"), ("CXR12", "12"), ("abc", None), ("", None)],
+    [
+        ("CXR2384_IM-0942", "2384"),
+        ("CXR1_1_IM-0001", "1"),
+        ("17", "17"),
+        ("CXR12", "12"),
+        ("abc", None),
+        ("", None),
+        ("9" * 5000, None),
+    ],
 )
 def test_report_number(name: str, expected: str | None) -> None:
     assert report_number(name) == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -60,8 +61,20 @@ def test_malformed_xml_is_counted_and_not_fatal(tmp_path: Path, monkeypatch: pyt
     assert tally.dropped == {
         "malformed XML": ["2.xml", "3.xml", "4.xml", "7.xml"],
         "XML without a report id": ["5.xml"],
-        "XML file too large": ["6.xml"],
+        "XML file too large, or a link": ["6.xml"],
     }
+
+
+def test_links_in_an_archive_are_counted_and_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "links.tgz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, kind in (("a.xml", tarfile.SYMTYPE), ("b.xml", tarfile.LNKTYPE), ("folder.xml", tarfile.DIRTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            archive.addfile(member)
+    tally = Tally("studies")
+    assert read_xml(path, tally) == []
+    assert tally.dropped == {"XML file too large, or a link": ["a.xml", "b.xml"]}
 
 
 def test_an_archive_that_is_cut_off_or_huge_is_an_error(

@@ -39,7 +39,7 @@ def test_xml_with_pictures(archive: Path, nlm_pictures: Path, tmp_path: Path) ->
     summary = prepare_iu_xray([archive], out, images=nlm_pictures)
     assert summary.studies.dropped == {"no findings": MISSING, "no image listed": ["CXR8"]}
     assert (summary.studies.read, summary.studies.kept) == (9, 4)
-    assert summary.images is not None and (summary.images.read, summary.images.kept) == (6, 6)
+    assert summary.images is not None and (summary.images.read, summary.images.kept) == (10, 6)
     rows = load(out)
     assert set(rows) == {"CXR1", "CXR2", "CXR7", "CXR10"}
     assert rows["CXR1"]["views"] == ["unknown", "unknown"] and shades(rows["CXR1"]) == [10, 11]
@@ -132,6 +132,12 @@ def test_absent_and_unreadable_pictures_are_dropped_by_reason(
     assert summary.images.dropped == {
         "listed but absent": ["CXR2_IM-0652-1001"],
         "unreadable": ["CXR7_IM-2263-1001-0002", "CXR10_IM-0002-1001"],
+        "its study was dropped": [
+            "CXR3_IM-1384-1001",
+            "CXR4_IM-2050-1001",
+            "CXR5_IM-2117-1003002",
+            "CXR6_IM-2192-1001",
+        ],
     }
     assert "CXR10_IM-0002-1001.png" in caplog.text
     rows = load(tmp_path / "out")
@@ -158,7 +164,8 @@ def test_pictures_of_no_report_are_counted(tables: tuple[Path, Path], kaggle_pic
         stream.write("77,77_IM-2000-1001.dcm.png,Frontal\n")
     summary = prepare_iu_xray(tables, tmp_path / "out", images=kaggle_pictures)
     assert summary.images is not None
-    assert summary.images.dropped == {"picture of no report": ["77_IM-2000-1001.dcm.png"]}
+    assert summary.images.dropped["picture of no report"] == ["77_IM-2000-1001.dcm.png"]
+    assert set(summary.images.dropped) == {"picture of no report", "its study was dropped"}
 
 
 def test_dicom_pictures_are_stored_as_png(archive: Path, tmp_path: Path, dicom: Callable[..., bytes]) -> None:
@@ -300,6 +307,7 @@ def test_the_real_tables_and_pictures(shared_dir: Path, tmp_path: Path) -> None:
     _check_real(summary, 3851, 3)
     assert len(summary.studies.dropped["no findings"]) == 514
     assert len(summary.studies.dropped["image listed but absent"]) == 3334
+    assert summary.images is not None and (summary.images.read, summary.images.kept) == (7466, 6)
     rows = load(tmp_path / "out")
     assert set(rows) == {"CXR7", "CXR1000", "CXR1900"}
     assert all(item["views"] == ["frontal", "lateral"] for item in rows.values())
