@@ -53,6 +53,7 @@ def memorised(shared_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
             "save_strategy": "no",
             "logging_steps": 20,
             "report_to": "none",
+            "cache_pixel_values": True,  # decoding full-size radiographs would take longer than learning
             "use_cpu": True,
             "disable_tqdm": True,
         },
