@@ -46,7 +46,7 @@ FULL = DemoRecipe(
     evidence=150,
     mem_epochs=1.0,
     align_epochs=2.0,
-    generate_epochs=5.5,
+    generate_epochs=7.0,
 )
 QUICK = DemoRecipe(
     name="quick",

@@ -56,11 +56,20 @@ def load_palm(path: str | os.PathLike[str], **kwargs: Any) -> PalmForReportGener
             f"{name} is a checkpoint of {kind}, not of PALM. A vision, text or decoder checkpoint enters through "
             "PalmForReportGeneration.from_backbones (`model: backbones:` in a YAML file)."
         )
+    loaded: Any
     try:
-        return PalmForReportGeneration.from_pretrained(name, **kwargs)
+        loaded = PalmForReportGeneration.from_pretrained(name, output_loading_info=True, **kwargs)
     except (OSError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300]
         raise CheckpointError(f"The PALM checkpoint {name} cannot be loaded: {reason}") from error
+    model, info = loaded
+    missing = sorted(info["missing_keys"])
+    if missing:  # transformers fills them with random numbers
+        raise CheckpointError(
+            f"The weights of {name} are incomplete: {len(missing)} are missing, first {missing[:3]}. Copy or save the "
+            "checkpoint again."
+        )
+    return model
 
 
 def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import math
 import types
 import typing
 from collections.abc import Collection, Mapping
@@ -72,8 +73,10 @@ def _convert(name: str, value: Any, hint: Any, where: str) -> Any:
             return int(float(value))
     except ValueError:
         pass
-    if options in ((int,), (float,), (bool,)):
-        raise ConfigError(f"{where}.{name} wants a value of type {options[0].__name__}, not {value!r}.")
+    numeric = [option for option in options if option in (int, float)]
+    if options in ((int,), (float,), (bool,)) or (numeric and str not in options):
+        wanted = numeric[0] if numeric else options[0]
+        raise ConfigError(f"{where}.{name} wants a value of type {wanted.__name__}, not {value!r}.")
     if list[str] in options:
         if isinstance(value, str):
             return [part.strip() for part in value.split(",") if part.strip()]
@@ -350,8 +353,15 @@ class PalmTrainingArguments(TrainingArguments):
             raise ConfigError(
                 f"max_report_length is {self.max_report_length}; a report needs at least 3 tokens (start, one, end)."
             )
-        if self.vision_learning_rate is not None and self.vision_learning_rate < 0:
-            raise ConfigError(f"vision_learning_rate is {self.vision_learning_rate}; it cannot be negative.")
+        for name in ("learning_rate", "vision_learning_rate", "weight_decay", "num_train_epochs"):
+            number = getattr(self, name)
+            if number is not None and not (math.isfinite(number) and number >= 0):
+                raise ConfigError(f"{name} is {number}; it must be a finite number and cannot be negative.")
+        for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**32 - 1.")
         if self.vision_learning_rate == 0 and self.stage == "mem":
             raise ConfigError(
                 "vision_learning_rate 0 would freeze the vision tower, which is all that stage 'mem' is for. Leave "

@@ -79,3 +79,17 @@ def test_publishing_files_keeps_what_else_is_there(tmp_path: Path) -> None:
     publish_files(staging, tmp_path / "out")
     found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*")}
     assert found == {"checkpoint-1", "tokenizer", "tokenizer/vocab.txt", METADATA_NAME}
+
+
+def test_weights_that_lack_tensors_are_refused(tmp_path: Path, palm_dir: Path) -> None:
+    """transformers would fill them with random numbers and only warn."""
+    from safetensors.torch import load_file, save_file
+
+    for file in palm_dir.glob("*.json"):
+        (tmp_path / file.name).write_text(file.read_text())
+    weights = load_file(palm_dir / "model.safetensors")
+    lost = sorted(name for name in weights if ".decoder.h." in name)[:3]
+    kept = {name: weight for name, weight in weights.items() if name not in lost}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match="3 are missing"):
+        load_palm(tmp_path)

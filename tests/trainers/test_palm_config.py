@@ -158,3 +158,22 @@ def test_a_process_may_get_a_batch_without_indications(tmp_path: Path) -> None:
     assert alone.ddp_find_unused_parameters is False
     chosen = PalmTrainingArguments(str(tmp_path), stage="generate", use_cpu=True, ddp_find_unused_parameters=False)
     assert chosen.ddp_find_unused_parameters is False
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", float("inf")),
+        ("learning_rate", -1.0),
+        ("learning_rate", "abc"),
+        ("num_train_epochs", float("nan")),
+        ("weight_decay", -0.1),
+        ("per_device_train_batch_size", 0),
+        ("gradient_accumulation_steps", 0),
+        ("seed", -1),
+    ],
+)
+def test_numbers_that_cannot_work_are_named(name: str, value: object, tmp_path: Path) -> None:
+    values = {"output_dir": str(tmp_path), "stage": "align", "use_cpu": True, name: value}
+    with pytest.raises(ConfigError, match=name):
+        PalmTrainingArguments.from_mapping(values)
