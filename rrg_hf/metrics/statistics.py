@@ -56,3 +56,25 @@ def mean_statistics(scores: Mapping[str, np.ndarray]) -> StudyStatistics:
         return {name: divide(sums[..., index], sums[..., -1]) for index, name in enumerate(names)}
 
     return StudyStatistics(values, score)
+
+
+def optional_mean_statistics(scores: Mapping[str, np.ndarray]) -> StudyStatistics:
+    """Statistics of means over the studies that have the score; NaN marks a study without one.
+
+    Args:
+        scores: score name to the per-study scores, (N,), NaN where there is none.
+    """
+    names = list(scores)
+    columns: list[np.ndarray] = []
+    for name in names:
+        column = np.asarray(scores[name], dtype=float)
+        known = ~np.isnan(column)
+        columns += [np.where(known, column, 0.0), known.astype(float)]
+
+    def score(sums: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            name: divide(sums[..., 2 * index], sums[..., 2 * index + 1], float("nan"))
+            for index, name in enumerate(names)
+        }
+
+    return StudyStatistics(np.stack(columns, axis=-1), score)

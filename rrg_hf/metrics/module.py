@@ -1,0 +1,77 @@
+"""The `evaluate` side of a metric, shared by the thin scripts in `rrg_hf/metrics/<name>/<name>.py`.
+
+The scripts do `import rrg_hf.metrics.module` and subclass `module.ReportMetric`: evaluate takes the first module class
+it finds in a script's namespace, so a script must not import this class by name.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import datasets
+import evaluate
+
+from ..errors import ConfigError
+from .scorer import ReportScorer
+
+SCOPE = "Chest X-ray first, English, research only, not a medical device."
+
+
+class ReportMetric(evaluate.Metric):
+    """A report metric as an evaluate module.
+
+    `compute(predictions=[...], references=[...], per_sample=False)` takes one text of each per study and returns the
+    scores by name with their "protocol".
+
+    Attributes:
+        primary_key: the score a table shows when it shows one.
+        higher_is_better: its direction.
+        scorer: the metric behind the module, with its readers.
+    """
+
+    description: ClassVar[str]
+    citation_text: ClassVar[str]
+    inputs_text: ClassVar[str]
+    reference_urls: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config_name: str | None = None, **kwargs: Any) -> None:
+        known = (
+            "keep_in_memory", "cache_dir", "num_process", "process_id", "seed", "experiment_id", "hash",
+            "max_concurrent_cache_files", "timeout",
+        )  # fmt: skip
+        of_evaluate = {name: kwargs.pop(name) for name in known if name in kwargs}
+        # evaluate's config name is the short way to say which backend: load("radgraph_f1", "rules")
+        if config_name not in (None, "default"):
+            if kwargs.get("backend") not in (None, config_name):
+                raise ConfigError(f"backend {kwargs['backend']!r} and config_name {config_name!r} differ. Give one.")
+            kwargs["backend"] = config_name
+        # Built before anything of evaluate's, so that a wrong setting or a missing model fails at load().
+        self.scorer = self.build_scorer(**kwargs)
+        super().__init__(config_name=config_name, **of_evaluate)
+
+    @abstractmethod
+    def build_scorer(self, **settings: Any) -> ReportScorer:
+        """The metric behind the module, from the keyword arguments of `load`."""
+
+    @property
+    def primary_key(self) -> str:
+        return self.scorer.primary_key
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.scorer.higher_is_better
+
+    def _info(self) -> evaluate.MetricInfo:
+        features = {"predictions": datasets.Value("string"), "references": datasets.Value("string")}
+        return evaluate.MetricInfo(
+            description=f"{self.description} {SCOPE}",
+            citation=self.citation_text,
+            inputs_description=self.inputs_text,
+            features=datasets.Features(features),
+            reference_urls=list(self.reference_urls),
+            license="Apache-2.0",
+        )
+
+    def _compute(self, predictions: list[str], references: list[str], per_sample: bool = False) -> dict[str, Any]:
+        return self.scorer.compute(predictions, references, per_sample=per_sample)
