@@ -1,0 +1,457 @@
+"""LEAD on Qwen3-VL, InternVL and Mistral 3: pathology experts gated into every decoder layer.
+
+Source: "Layer-wise Expert-aligned Decoding for Faithful Radiology Report Generation" (arXiv 2602.04617). Each class
+loads a plain backbone checkpoint: the backbone's weights are read, LEAD's parts start fresh, and because the last layer
+of every phi_l starts at zero the fresh model computes exactly what its backbone does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+import transformers.models.auto.modeling_auto  # noqa: F401 (first: the backbones' modules need it whole)
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 (its usual name)
+from transformers import initialization as init
+from transformers.conversion_mapping import (
+    get_checkpoint_conversion_mapping,
+    register_checkpoint_conversion_mapping,
+)
+from transformers.modeling_utils import slice_logits_to_keep
+from transformers.models.internvl.modeling_internvl import InternVLForConditionalGeneration, InternVLModel
+from transformers.models.mistral3.modeling_mistral3 import Mistral3ForConditionalGeneration, Mistral3Model
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLForConditionalGeneration, Qwen3VLModel
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_lead import LeadInternVLConfig, LeadMistral3Config, LeadQwen3VLConfig
+from .layers_lead import LeadExpertBranch, LeadExperts, LeadFusion, LeadFusionLayer, LeadZeroLinear
+from .outputs_lead import LeadCausalLMOutput, LeadModelOutput
+
+# What tells a backbone's tower where one image ends, by backbone; the others need nothing.
+_LAYOUT_ARGUMENTS = ("image_grid_thw", "image_sizes")
+
+
+class _FusionHook:
+    """Forward hook of a decoder layer: adds the layer's expert message to its output.
+
+    An object, not a closure, so that models can be copied and pickled. The state arrives as a keyword argument of the
+    layer, never as an attribute, so that recomputation under gradient checkpointing sees the same one.
+    """
+
+    def __init__(self, owner: nn.Module, layer_index: int) -> None:
+        self.owner = owner
+        self.layer_index = layer_index
+
+    def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        states = kwargs.get("lead_states")
+        if states is None:
+            return None
+        hidden_states = output[0] if isinstance(output, tuple) else output
+        fused, gate = self.owner.lead_fusion(hidden_states, states[:, self.layer_index], self.layer_index)
+        collected = kwargs.get("lead_gates")
+        if collected is not None and gate is not None:
+            collected.append(gate.detach().float().mean(-1))
+        return (fused, *output[1:]) if isinstance(output, tuple) else fused
+
+
+class LeadModelMixin:
+    """LEAD on a multimodal backbone without its LM head: `lead_experts` once per image, `lead_fusion` in every layer.
+
+    Forward takes the backbone's arguments and, besides:
+
+    Args:
+        lead_states (`torch.FloatTensor` of shape `(batch_size, num_layers, width)`, *optional*):
+            What [`LeadExpertBranch`] returned for these images. Computed when pixels or `mm_encoder_outputs` are given.
+        output_gates (`bool`, *optional*):
+            Whether to return the mean gate per layer and token.
+    """
+
+    image_tower: ClassVar[str] = "vision_tower"
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        text_config, lead_config = config.get_text_config(), config.lead_config
+        size, num_layers = text_config.hidden_size, text_config.num_hidden_layers
+        self.lead_experts = LeadExpertBranch(lead_config, config.vision_config.hidden_size, size, num_layers)
+        self.lead_fusion = LeadFusion(lead_config, size, num_layers) if lead_config.fusion != "none" else None
+        if self.lead_fusion is not None:
+            for index, layer in enumerate(self.language_model.layers):
+                layer.register_forward_hook(_FusionHook(self, index), with_kwargs=True)
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        # Called for everything below this model: transformers asks the nearest PreTrainedModel above a module.
+        super()._init_weights(module)  # type: ignore[misc]
+        if isinstance(module, LeadExperts):
+            for name, parameter in module.named_parameters():
+                if name.startswith("weight"):
+                    # bmm weights: He et al.'s fan-in rule; a std of 0.02 on a D_v-wide mean would silence the experts
+                    init.normal_(parameter, mean=0.0, std=(2.0 / parameter.shape[1]) ** 0.5)
+                else:
+                    init.zeros_(parameter)
+        elif isinstance(module, LeadZeroLinear):
+            init.zeros_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, LeadFusionLayer) and module.beta is not None:
+            init.zeros_(module.beta)
+
+    def pool_images(
+        self,
+        image_outputs: Any,
+        input_ids: torch.Tensor | None,
+        batch_size: int,
+        image_grid_thw: torch.Tensor | None = None,
+        image_sizes: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean of the visual tower's last hidden state, before the merger, over the patches and images of each sample.
+
+        Args:
+            image_outputs: what `get_image_features` returned for all images of the batch.
+            input_ids: (B, T); tells which sample an image belongs to.
+            batch_size: B.
+            image_grid_thw, image_sizes: the backbone's own description of the images' sizes.
+
+        Returns:
+            (B, D_v), zeros in rows without an image, and (B,) bool, whether there is one.
+        """
+        per_image = self._mean_over_patches(image_outputs, image_grid_thw, image_sizes)
+        tokens = torch.tensor([len(tokens) for tokens in image_outputs.pooler_output], device=per_image.device)
+        if input_ids is None:
+            if len(tokens) != batch_size:
+                raise ValueError(
+                    f"{len(tokens)} images for {batch_size} rows of `inputs_embeds`: which image belongs to which row "
+                    "cannot be told. Pass `input_ids`, or `lead_states`."
+                )
+            owner = torch.arange(batch_size, device=per_image.device)
+        else:
+            ends = (input_ids == self.config.image_token_id).sum(-1).cumsum(0).to(per_image.device)
+            owner = torch.searchsorted(ends, tokens.cumsum(0) - tokens, right=True)
+            last = torch.searchsorted(ends, tokens.cumsum(0) - 1, right=True)
+            if int(owner.max()) >= batch_size or not torch.equal(owner, last):
+                raise ValueError(
+                    f"The image tokens per sample, {torch.diff(ends, prepend=ends.new_zeros(1)).tolist()}, do not hold "
+                    f"the images, {tokens.tolist()} tokens each. Was the prompt cut inside an image?"
+                )
+        counts = torch.bincount(owner, minlength=batch_size)
+        sums = per_image.new_zeros(batch_size, per_image.shape[-1]).index_add(0, owner, per_image)
+        return sums / counts.clamp(min=1).unsqueeze(-1).to(sums.dtype), counts > 0
+
+    def _mean_over_patches(
+        self, image_outputs: Any, image_grid_thw: torch.Tensor | None, image_sizes: torch.Tensor | None
+    ) -> torch.Tensor:
+        """(number of images, D_v)."""
+        raise NotImplementedError
+
+    def prepare_lead_states(
+        self, image_outputs: Any, input_ids: torch.Tensor | None, batch_size: int, **layout: Any
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Expert states for decoding and expert logits, once per batch of images; see `pool_images` for the arguments.
+
+        Returns:
+            (B, L, width) or None without fusion, and (B, C) with NaN in rows without an image.
+        """
+        pooled, has_image = self.pool_images(image_outputs, input_ids, batch_size, **layout)
+        parameter = next(self.lead_experts.parameters())
+        pooled, has_image = pooled.to(parameter.device, parameter.dtype), has_image.to(parameter.device)
+        states, logits = self.lead_experts(pooled, has_image)
+        return states, logits.masked_fill(~has_image.unsqueeze(-1), float("nan"))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        mm_encoder_outputs: dict[str, Any] | None = None,
+        lead_states: torch.Tensor | None = None,
+        output_gates: bool | None = None,
+        **kwargs: Any,
+    ) -> LeadModelOutput:
+        layout = {name: kwargs[name] for name in _LAYOUT_ARGUMENTS if kwargs.get(name) is not None}
+        if pixel_values is not None:
+            if mm_encoder_outputs is not None and mm_encoder_outputs.get("image") is not None:
+                raise ValueError("Give `pixel_values` or `mm_encoder_outputs`, not both.")
+            accepted = inspect.signature(self.get_image_features).parameters
+            image_outputs = self.get_image_features(
+                pixel_values, return_dict=True, **{name: layout[name] for name in layout if name in accepted}
+            )
+            mm_encoder_outputs = {**(mm_encoder_outputs or {}), "image": image_outputs}
+        expert_logits = None
+        image_outputs = (mm_encoder_outputs or {}).get("image")
+        if image_outputs is not None and lead_states is None:
+            batch_size = len(input_ids) if input_ids is not None else len(inputs_embeds)
+            lead_states, expert_logits = self.prepare_lead_states(image_outputs, input_ids, batch_size, **layout)
+        gates: list[torch.Tensor] | None = None
+        if lead_states is not None:
+            kwargs["lead_states"] = lead_states
+            if output_gates:
+                gates = kwargs["lead_gates"] = []
+        outputs = super().forward(  # type: ignore[misc]
+            input_ids=input_ids,
+            inputs_embeds=inputs_embeds,
+            mm_encoder_outputs=mm_encoder_outputs,
+            return_dict=True,
+            **kwargs,
+        )
+        return LeadModelOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            cache=outputs.cache,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            image_outputs=outputs.image_outputs,
+            expert_logits=expert_logits,
+            gates=_stack_gates(gates),
+        )
+
+
+class LeadQwen3VLModel(LeadModelMixin, Qwen3VLModel):
+    config: LeadQwen3VLConfig
+    config_class = LeadQwen3VLConfig
+    image_tower = "visual"
+
+    def _mean_over_patches(self, image_outputs, image_grid_thw, image_sizes):
+        # (patches of all images, D_v), one image after the other
+        return _segment_means(image_outputs.last_hidden_state, image_grid_thw.prod(-1))
+
+
+class LeadInternVLModel(LeadModelMixin, InternVLModel):
+    config: LeadInternVLConfig
+    config_class = LeadInternVLConfig
+
+    def _mean_over_patches(self, image_outputs, image_grid_thw, image_sizes):
+        return image_outputs.last_hidden_state[:, 1:].mean(1)  # (tiles, 1 + patches, D_v); the first is [CLS]
+
+
+class LeadMistral3Model(LeadModelMixin, Mistral3Model):
+    config: LeadMistral3Config
+    config_class = LeadMistral3Config
+
+    def _mean_over_patches(self, image_outputs, image_grid_thw, image_sizes):
+        # (1, patches of all images, D_v)
+        patch_size = self.config.vision_config.patch_size
+        sizes = torch.as_tensor(image_sizes, device=image_outputs.last_hidden_state.device)
+        return _segment_means(image_outputs.last_hidden_state[0], (sizes // patch_size).prod(-1))
+
+
+class LeadForCausalLMMixin:
+    """LM head, losses and generation of a LEAD model.
+
+    Forward takes the backbone's arguments, those of [`LeadModelMixin`] and:
+
+    Args:
+        labels (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
+            Token ids to learn, -100 where there is nothing to learn.
+        expert_labels (`torch.FloatTensor` of shape `(batch_size, num_experts)`, *optional*):
+            1 present, 0 absent, anything negative or NaN unknown (ignored).
+    """
+
+    inner_class: ClassVar[type[nn.Module]]
+
+    def __init__(self, config: Any) -> None:
+        # The backbone's __init__ would build the backbone's inner model; its parent's builds none.
+        super(self.backbone_class, self).__init__(config)  # type: ignore[attr-defined,misc]
+        self.model = self.inner_class(config)
+        text_config = config.get_text_config()
+        self.lm_head = nn.Linear(text_config.hidden_size, text_config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        expert_labels: torch.Tensor | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs: Any,
+    ) -> LeadCausalLMOutput:
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        kwargs.pop("return_dict", None)
+        outputs = self.model(input_ids=input_ids, return_dict=True, **kwargs)
+        logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        language_loss = expert_loss = None
+        if labels is not None:
+            language_loss = self.loss_function(
+                logits=logits,
+                labels=labels,
+                vocab_size=self.config.get_text_config().vocab_size,
+                num_items_in_batch=num_items_in_batch,
+            )
+        if expert_labels is not None:
+            if outputs.expert_logits is None:
+                raise ValueError("`expert_labels` were given without an image. Pass `pixel_values` too.")
+            expert_loss = expert_cross_entropy(outputs.expert_logits, expert_labels)
+        loss = language_loss
+        if expert_loss is not None:
+            weighted = self.config.lead_config.expert_loss_weight * expert_loss
+            loss = weighted if loss is None else loss + weighted.to(loss.device)
+        return LeadCausalLMOutput(
+            loss=loss,
+            logits=logits,
+            cache=outputs.cache,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            image_outputs=outputs.image_outputs,
+            language_loss=language_loss,
+            expert_loss=expert_loss,
+            expert_logits=outputs.expert_logits,
+            gates=outputs.gates,
+        )
+
+    def _maybe_prepare_encoder_kwargs_for_generation(
+        self,
+        inputs_tensor: torch.Tensor,
+        model_kwargs: dict[str, Any],
+        model_input_name: str | None,
+        generation_config: Any,
+    ) -> dict[str, Any]:
+        # Runs before rows are repeated for beams and return sequences: the states are computed once per sample, and
+        # generate() repeats them like any other tensor and passes them to every step.
+        layout = {name: model_kwargs[name] for name in _LAYOUT_ARGUMENTS if model_kwargs.get(name) is not None}
+        model_kwargs = super()._maybe_prepare_encoder_kwargs_for_generation(  # type: ignore[misc]
+            inputs_tensor, model_kwargs, model_input_name, generation_config
+        )
+        image_outputs = (model_kwargs.get("mm_encoder_outputs") or {}).get("image")
+        if image_outputs is not None and model_kwargs.get("lead_states") is None:
+            input_ids = inputs_tensor if model_input_name != "inputs_embeds" else model_kwargs.get("input_ids")
+            if input_ids is not None and input_ids.shape[1] == 0:
+                input_ids = None
+            states, _ = self.model.prepare_lead_states(image_outputs, input_ids, len(inputs_tensor), **layout)
+            if states is not None:
+                model_kwargs["lead_states"] = states
+        return model_kwargs
+
+
+def _with_backbone_signature(forward: Callable[..., Any], backbone: Callable[..., Any]) -> Callable[..., Any]:
+    """`forward` under the backbone's signature plus LEAD's arguments.
+
+    generate() and Trainer read a model's signature to learn what it takes.
+    """
+
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args:
+            names = [name for name in inspect.signature(backbone).parameters if name != "self"]
+            kwargs = {**dict(zip(names, args, strict=False)), **kwargs}
+        return forward(self, **kwargs)
+
+    signature = inspect.signature(backbone)
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+        for name in ("expert_labels", "lead_states", "output_gates")
+    ]
+    parameters = list(signature.parameters.values())
+    place = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    wrapped.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*parameters[:place], *own, *parameters[place:]], return_annotation=LeadCausalLMOutput
+    )
+    wrapped.__name__, wrapped.__doc__ = "forward", forward.__doc__
+    wrapped.__qualname__ = forward.__qualname__
+    return wrapped
+
+
+class LeadQwen3VLForCausalLM(LeadForCausalLMMixin, Qwen3VLForConditionalGeneration):
+    """LEAD on Qwen3-VL (2B, 4B, 8B, ...): image and chat prompt in, report out.
+
+    `from_pretrained` takes a saved LEAD model or a plain `Qwen/Qwen3-VL-*` checkpoint.
+    """
+
+    config: LeadQwen3VLConfig
+    config_class = LeadQwen3VLConfig
+    inner_class = LeadQwen3VLModel
+    backbone_class = Qwen3VLForConditionalGeneration
+    forward = _with_backbone_signature(LeadForCausalLMMixin.forward, Qwen3VLForConditionalGeneration.forward)
+
+
+class LeadInternVLForCausalLM(LeadForCausalLMMixin, InternVLForConditionalGeneration):
+    """LEAD on InternVL (the `-hf` checkpoints); see [`LeadQwen3VLForCausalLM`]."""
+
+    config: LeadInternVLConfig
+    config_class = LeadInternVLConfig
+    inner_class = LeadInternVLModel
+    backbone_class = InternVLForConditionalGeneration
+    forward = _with_backbone_signature(LeadForCausalLMMixin.forward, InternVLForConditionalGeneration.forward)
+
+
+class LeadMistral3ForCausalLM(LeadForCausalLMMixin, Mistral3ForConditionalGeneration):
+    """LEAD on Mistral 3 and Ministral 3; see [`LeadQwen3VLForCausalLM`]."""
+
+    config: LeadMistral3Config
+    config_class = LeadMistral3Config
+    inner_class = LeadMistral3Model
+    backbone_class = Mistral3ForConditionalGeneration
+    forward = _with_backbone_signature(LeadForCausalLMMixin.forward, Mistral3ForConditionalGeneration.forward)
+
+
+def expert_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean binary cross-entropy over known labels (Sec. II-D), in float32.
+
+    Args:
+        logits: (B, C); a NaN row has no image and is ignored.
+        labels: (B, C); 1 present, 0 absent, negative or NaN unknown.
+
+    Returns:
+        A scalar; 0 (with a gradient of 0) when no label is known.
+
+    Raises:
+        ValueError: shapes differ, or a label above 0 is not 1.
+    """
+    if logits.shape != labels.shape:
+        raise ValueError(f"`expert_labels` has shape {tuple(labels.shape)}, the experts' logits {tuple(logits.shape)}.")
+    labels = labels.to(device=logits.device, dtype=torch.float32)
+    known = (labels >= 0) & ~logits.isnan()  # NaN >= 0 is False
+    targets = torch.where(known, labels, 0.0)
+    if bool(((targets != 0) & (targets != 1)).any()):
+        raise ValueError("`expert_labels` holds values other than 0, 1 and unknown (negative or NaN).")
+    losses = F.binary_cross_entropy_with_logits(
+        torch.where(known, logits.float(), 0.0), targets, weight=known.float(), reduction="sum"
+    )
+    return losses / known.sum().clamp(min=1)
+
+
+def _segment_means(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Means over consecutive runs of rows: (N, D) and (S,) with sum N -> (S, D)."""
+    lengths = lengths.to(values.device)
+    owner = torch.repeat_interleave(torch.arange(len(lengths), device=values.device), lengths)
+    sums = values.new_zeros(len(lengths), values.shape[-1], dtype=torch.float32).index_add(0, owner, values.float())
+    return (sums / lengths.unsqueeze(-1)).to(values.dtype)
+
+
+def _stack_gates(gates: list[torch.Tensor] | None) -> torch.Tensor | None:
+    if not gates:
+        return None
+    return torch.stack([gate.to(gates[0].device) for gate in gates], dim=1)
+
+
+def _register_key_renaming() -> None:
+    """Give the subclasses their backbones' renaming of old checkpoint keys.
+
+    transformers looks it up by class, so a subclass would skip it and silently keep a random language model.
+    """
+    for outer, inner, model_type, inner_name in (
+        (LeadInternVLForCausalLM, LeadInternVLModel, "internvl", "InternVLModel"),
+        (LeadMistral3ForCausalLM, LeadMistral3Model, "mistral3", "Mistral3Model"),
+        (LeadQwen3VLForCausalLM, LeadQwen3VLModel, "qwen3_vl", "Qwen3VLModel"),
+    ):
+        for cls, key in ((outer, model_type), (inner, inner_name)):
+            mapping = get_checkpoint_conversion_mapping(key)
+            if mapping:
+                register_checkpoint_conversion_mapping(cls.__name__, mapping, overwrite=True)
+
+
+_register_key_renaming()
+
+__all__ = [
+    "LeadInternVLForCausalLM",
+    "LeadInternVLModel",
+    "LeadMistral3ForCausalLM",
+    "LeadMistral3Model",
+    "LeadQwen3VLForCausalLM",
+    "LeadQwen3VLModel",
+    "expert_cross_entropy",
+]
