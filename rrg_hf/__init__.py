@@ -15,7 +15,18 @@ from . import _auto
 
 if TYPE_CHECKING:
     from .data.images import read_image
+    from .modeling.lead import (
+        LeadConfig,
+        LeadInternVLForCausalLM,
+        LeadInternVLProcessor,
+        LeadMistral3ForCausalLM,
+        LeadMistral3Processor,
+        LeadQwen3VLConfig,
+        LeadQwen3VLForCausalLM,
+        LeadQwen3VLProcessor,
+    )
     from .modeling.palm import PalmConfig, PalmForReportGeneration, PalmModel, PalmProcessor
+    from .modeling.radgraph import RadGraphConfig, RadGraphModel
     from .pipeline import ReportGenerationPipeline
     from .text.rules import label_report
     from .text.sections import parse_sections
@@ -25,12 +36,22 @@ __version__ = "0.1.0"
 
 # public name -> the module that defines it
 _PUBLIC = {
+    "LeadConfig": "modeling.lead",
+    "LeadInternVLForCausalLM": "modeling.lead",
+    "LeadInternVLProcessor": "modeling.lead",
+    "LeadMistral3ForCausalLM": "modeling.lead",
+    "LeadMistral3Processor": "modeling.lead",
+    "LeadQwen3VLConfig": "modeling.lead",
+    "LeadQwen3VLForCausalLM": "modeling.lead",
+    "LeadQwen3VLProcessor": "modeling.lead",
     "PalmConfig": "modeling.palm",
     "PalmForReportGeneration": "modeling.palm",
     "PalmModel": "modeling.palm",
     "PalmProcessor": "modeling.palm",
     "PalmTrainer": "trainers",
     "PalmTrainingArguments": "trainers",
+    "RadGraphConfig": "modeling.radgraph",
+    "RadGraphModel": "modeling.radgraph",
     "ReportGenerationPipeline": "pipeline",
     "label_report": "text.rules",
     "parse_sections": "text.sections",
@@ -38,12 +59,22 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "LeadConfig",
+    "LeadInternVLForCausalLM",
+    "LeadInternVLProcessor",
+    "LeadMistral3ForCausalLM",
+    "LeadMistral3Processor",
+    "LeadQwen3VLConfig",
+    "LeadQwen3VLForCausalLM",
+    "LeadQwen3VLProcessor",
     "PalmConfig",
     "PalmForReportGeneration",
     "PalmModel",
     "PalmProcessor",
     "PalmTrainer",
     "PalmTrainingArguments",
+    "RadGraphConfig",
+    "RadGraphModel",
     "ReportGenerationPipeline",
     "label_report",
     "parse_sections",

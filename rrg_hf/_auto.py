@@ -57,23 +57,53 @@ def _register_on_first_use(mapping: Any, config_class: type, module: str, name: 
     mapping._extra_content[config_class] = _Import(module, name)
 
 
+def _lead_configs() -> dict[str, Any]:
+    """LEAD's backbones by the name that their classes have in the middle."""
+    from .modeling.lead.configuration_lead import LeadInternVLConfig, LeadMistral3Config, LeadQwen3VLConfig
+
+    return {"Qwen3VL": LeadQwen3VLConfig, "InternVL": LeadInternVLConfig, "Mistral3": LeadMistral3Config}
+
+
 def _register_configs() -> None:
     from transformers import AutoConfig
 
+    from .modeling.chexbert.configuration_chexbert import CheXbertConfig
     from .modeling.palm.configuration_palm import PalmConfig
+    from .modeling.radgraph.configuration_radgraph import RadGraphConfig
 
+    AutoConfig.register(CheXbertConfig.model_type, CheXbertConfig, exist_ok=True)
     AutoConfig.register(PalmConfig.model_type, PalmConfig, exist_ok=True)
+    AutoConfig.register(RadGraphConfig.model_type, RadGraphConfig, exist_ok=True)
+    for config_class in _lead_configs().values():
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
 
 
 def _register_models() -> None:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        MODEL_MAPPING,
+    )
 
+    from .modeling.chexbert.configuration_chexbert import CheXbertConfig
     from .modeling.palm.configuration_palm import PalmConfig
+    from .modeling.radgraph.configuration_radgraph import RadGraphConfig
 
+    for mapping in (MODEL_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING):
+        _register_on_first_use(
+            mapping, CheXbertConfig, "modeling.chexbert.modeling_chexbert", "CheXbertForReportLabeling"
+        )
     _register_on_first_use(MODEL_MAPPING, PalmConfig, "modeling.palm.modeling_palm", "PalmModel")
+    _register_on_first_use(MODEL_MAPPING, RadGraphConfig, "modeling.radgraph.modeling_radgraph", "RadGraphModel")
     _register_on_first_use(
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, PalmConfig, "modeling.palm.modeling_palm", "PalmForReportGeneration"
     )
+    for name, config_class in _lead_configs().items():
+        module = "modeling.lead.modeling_lead"
+        _register_on_first_use(MODEL_MAPPING, config_class, module, f"Lead{name}Model")
+        _register_on_first_use(
+            MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, config_class, module, f"Lead{name}ForCausalLM"
+        )
 
 
 def _register_processors() -> None:
@@ -82,6 +112,9 @@ def _register_processors() -> None:
     from .modeling.palm.configuration_palm import PalmConfig
 
     _register_on_first_use(PROCESSOR_MAPPING, PalmConfig, "modeling.palm.processing_palm", "PalmProcessor")
+    for name, config_class in _lead_configs().items():
+        module = "modeling.lead.processing_lead"
+        _register_on_first_use(PROCESSOR_MAPPING, config_class, module, f"Lead{name}Processor")
 
 
 def _register_pipelines() -> None:

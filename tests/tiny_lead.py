@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
-from rrg_hf.modeling.lead import LeadInternVLForCausalLM, LeadMistral3ForCausalLM, LeadQwen3VLForCausalLM
+from rrg_hf.modeling.lead import (
+    LeadInternVLForCausalLM,
+    LeadInternVLProcessor,
+    LeadMistral3ForCausalLM,
+    LeadMistral3Processor,
+    LeadQwen3VLForCausalLM,
+    LeadQwen3VLProcessor,
+)
 
 LEAD_CLASSES = {
     "qwen3_vl": LeadQwen3VLForCausalLM,
@@ -28,6 +36,11 @@ PLAIN_CLASSES = {
     "qwen3_vl": Qwen3VLForConditionalGeneration,
     "internvl": InternVLForConditionalGeneration,
     "mistral3": Mistral3ForConditionalGeneration,
+}
+PROCESSOR_CLASSES = {
+    "qwen3_vl": LeadQwen3VLProcessor,
+    "internvl": LeadInternVLProcessor,
+    "mistral3": LeadMistral3Processor,
 }
 VOCAB_SIZE, IMAGE_TOKEN, PAD_TOKEN, EOS_TOKEN = 120, 5, 0, 1
 _TEXT: dict[str, Any] = {
@@ -176,8 +189,64 @@ def make_batch(family: str, rows: list[tuple[list[tuple[int, int]], int]], seed:
     return {**batch, "pixel_values": padded, "image_sizes": torch.tensor(sizes)}
 
 
-def make_tokenizer(special_tokens: list[str], eos: str, pad: str, chat_template: str) -> PreTrainedTokenizerFast:
+# The ids that `backbone_config` names: 0 pads, 1 ends, 5 is the image, 7 and 8 (if any) stand around it.
+SPECIAL_TOKENS = {
+    "qwen3_vl": ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<think>", "</think>", "<|image_pad|>", "<|video_pad|>",
+                 "<|vision_start|>", "<|vision_end|>"],
+    "internvl": ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<quad>", "</quad>", "<IMG_CONTEXT>", "<video>", "<img>",
+                 "</img>"],
+    "mistral3": ["<pad>", "</s>", "<s>", "[INST]", "[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]", "[SYSTEM_PROMPT]",
+                 "[/SYSTEM_PROMPT]"],
+}  # fmt: skip
+# Written after what the backbones' templates print; the first two end a turn with a newline that nobody generates.
+CHAT_TEMPLATES = {
+    "qwen3_vl": """{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}
+{%- if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}
+{%- endfor %}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}""",
+    "internvl": """{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}
+{%- if part.type == 'image' %}{{ '<IMG_CONTEXT>\\n' }}{% else %}{{ part.text }}{% endif %}
+{%- endfor %}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}""",
+    "mistral3": """{{- bos_token }}
+{%- if messages[0].role != 'system' %}[SYSTEM_PROMPT]You are a model.[/SYSTEM_PROMPT]{% endif %}
+{%- for message in messages %}
+{%- if message.role == 'system' %}[SYSTEM_PROMPT]{{ message.content }}[/SYSTEM_PROMPT]
+{%- elif message.role == 'user' %}[INST]{% if message.content is string %}{{ message.content }}{% else %}
+{%- for part in message.content %}{% if part.type == 'image' %}[IMG]{% else %}{{ part.text }}{% endif %}{% endfor %}
+{%- endif %}[/INST]{% else %}{{ message.content + eos_token }}{% endif %}{% endfor %}""",
+}
+_PIXELS = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_rescale": True, "do_normalize": True, "do_resize": True}
+_IMAGE_PROCESSORS: dict[str, dict[str, Any]] = {
+    "qwen3_vl": {
+        "image_processor_type": "Qwen2VLImageProcessorFast",
+        "processor_class": "Qwen3VLProcessor",
+        "patch_size": 8,
+        "temporal_patch_size": 2,
+        "merge_size": 2,
+        "size": {"shortest_edge": 16 * 16, "longest_edge": 64 * 64},
+    },
+    "internvl": {
+        "image_processor_type": "GotOcr2ImageProcessorFast",
+        "processor_class": "InternVLProcessor",
+        "size": {"height": 32, "width": 32},
+        "crop_to_patches": False,
+        "max_patches": 3,
+    },
+    "mistral3": {
+        "image_processor_type": "PixtralImageProcessorFast",
+        "patch_size": {"height": 8, "width": 8},
+        "size": {"longest_edge": 64},
+        "do_convert_rgb": True,
+    },
+}
+
+
+def make_tokenizer(family: str) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer trained on a few report sentences."""
+    special_tokens = SPECIAL_TOKENS[family]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -189,11 +258,62 @@ def make_tokenizer(special_tokens: list[str], eos: str, pad: str, chat_template:
     )
     text = ["The heart is normal. No pleural effusion.", "There is a right effusion and opacity. user assistant"]
     tokenizer.train_from_iterator(text * 10, trainer)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=eos, pad_token=pad, additional_special_tokens=special_tokens
+    named: dict[str, Any] = {"bos_token": "<s>"} if family == "mistral3" else {}
+    if family == "internvl":
+        names = ("context_image_token", "start_image_token", "end_image_token", "video_token")
+        named["extra_special_tokens"] = dict(zip(names, ("<IMG_CONTEXT>", "<img>", "</img>", "<video>"), strict=True))
+    # padding_side as Qwen's files have it: wrong for generation
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=special_tokens[0],
+        eos_token=special_tokens[1],
+        padding_side="right",
+        **named,
     )
-    fast.chat_template = chat_template
-    return fast
+
+
+def make_processor_files(family: str, path: Path) -> Path:
+    """Tokenizer, image processor and chat template in the files where each family's Hub folders have them."""
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer = make_tokenizer(family)
+    image_processor = {**_PIXELS, **_IMAGE_PROCESSORS[family]}
+    video_processor = {"video_processor_type": f"{family}VideoProcessor"}  # needs torchvision, so nobody may load it
+    files: dict[str, Any] = {}
+    if family == "qwen3_vl":
+        files["preprocessor_config.json"] = image_processor
+        files["video_preprocessor_config.json"] = video_processor
+        files["chat_template.json"] = {"chat_template": CHAT_TEMPLATES[family]}
+    elif family == "internvl":
+        files["preprocessor_config.json"] = image_processor
+        files["video_preprocessor_config.json"] = video_processor
+        files["processor_config.json"] = {"image_seq_length": 4, "processor_class": "InternVLProcessor"}
+        tokenizer.chat_template = CHAT_TEMPLATES[family]
+    else:
+        files["processor_config.json"] = {
+            "processor_class": "PixtralProcessor",
+            "image_processor": image_processor,
+            "patch_size": 8,
+            "spatial_merge_size": 2,
+            "image_token": "[IMG]",
+            "image_break_token": "[IMG_BREAK]",
+            "image_end_token": "[IMG_END]",
+        }
+        (path / "chat_template.jinja").write_text(CHAT_TEMPLATES[family])
+    tokenizer.save_pretrained(path)
+    for name, content in files.items():
+        (path / name).write_text(json.dumps(content))
+    return path
+
+
+def make_checkpoint(family: str, path: Path, seed: int = 0) -> Path:
+    """A tiny backbone with its processor's files: all that a Hub folder holds."""
+    make_processor_files(family, path)
+    torch.manual_seed(seed)
+    model = PLAIN_CLASSES[family](backbone_config(family, vocab_size=400))
+    model.generation_config.pad_token_id = PAD_TOKEN
+    model.generation_config.eos_token_id = EOS_TOKEN
+    model.save_pretrained(path)
+    return path
 
 
 def perturb(model: torch.nn.Module, seed: int = 1, scale: float = 0.3) -> torch.nn.Module:

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from . import data, env, evaluate, generate, train
+from . import data, env, evaluate, generate, metrics, train
 from . import demo as demo_command
 
 SCOPE = "Chest X-ray first, English, research only, not a medical device."
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
+app.add_typer(metrics.app, name="metrics")
 app.command("generate")(generate.generate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("demo")(demo_command.demo)

@@ -147,13 +147,16 @@ def evidence_test(
         raise ConfigError(f"Unknown regions {unknown}. Use some of {list(REGIONS)}.")
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}. Use 1 or more.")
-    check_resampling(bootstrap, confidence)
+    check_resampling(bootstrap, confidence, seed)
     if bootstrap == 0:
         raise ConfigError("The evidence test compares drops by their intervals: use at least 20 bootstrap resamples.")
     settings = ScoreSettings(metrics=tuple(metrics), cleaning=cleaning, policy=policy)
     settings.check()
-    if "meteor" in settings.metrics:
-        raise ConfigError("METEOR would start Java once per region. Use 'rules' and 'nlg' in the evidence test.")
+    slow = [name for name in settings.resolved_metrics if name not in ("nlg", "rules")]
+    if slow:
+        raise ConfigError(
+            f"{slow} would start Java or run networks once per region. Use 'rules' and 'nlg' in the evidence test."
+        )
     check_fill(fill)
     names = report_statistics(["No effusion."] * 2, ["No effusion."] * 2, settings).corpus()
     if metric not in names:

@@ -52,28 +52,103 @@ class References:
     column: str = ""
 
 
+@dataclass
+class Statements:
+    """What the lines of a reports file say about how the reports were made: distinct values, in order."""
+
+    values: dict[str, list[Any]] = field(default_factory=lambda: {"models": [], "revisions": [], "settings": []})
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for key, name in (("models", "model"), ("revisions", "revision"), ("settings", "settings")):
+            value = row.get(name)
+            if value is not None and value not in self.values[key]:
+                self.values[key].append(value)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        return {key: values for key, values in self.values.items() if values}
+
+
 def read_reports(path: str | os.PathLike[str]) -> ReportsFile:
-    """Read `reports.jsonl`: one JSON object a line with at least "study_id" and "report".
+    """Read `reports.jsonl`: one JSON object a line with at least "study_id" and "report" (or "prediction").
 
     Raises:
         DataError: the file is missing or empty, a line is no such object, or a study_id appears twice.
     """
+    reports, _, stated, _ = _read_lines(Path(path), pairs=False)
+    return ReportsFile(reports, stated.to_dict())
+
+
+def read_pairs(path: str | os.PathLike[str]) -> tuple[ReportsFile, References]:
+    """Read a .jsonl whose lines hold both sides: "report" (or "prediction") and "reference".
+
+    A line without "study_id" is named by its number, e.g. "line 000000012".
+
+    Raises:
+        DataError: as `read_reports`, or a line without "reference".
+    """
+    reports, references, stated, sources = _read_lines(Path(path), pairs=True)
+    return ReportsFile(reports, stated.to_dict()), References(references, sorted(sources), None, "reference")
+
+
+def _read_lines(
+    path: Path, *, pairs: bool
+) -> tuple[dict[str, str | None], dict[str, str | None], Statements, set[str]]:
     reports: dict[str, str | None] = {}
+    references: dict[str, str | None] = {}
     duplicates: list[str] = []
-    stated: dict[str, list[Any]] = {"models": [], "revisions": [], "settings": []}
-    for number, row in _json_lines(Path(path)):
-        if "study_id" not in row or "report" not in row:
-            raise DataError(f"{path}, line {number}: no 'study_id' or no 'report', only {sorted(row)}.")
-        study_id = _study_id(row["study_id"], f"{path}, line {number}", "study_id")
+    stated, sources = Statements(), set()
+    for number, row in _json_lines(path):
+        where = f"{path.name}, line {number}"
+        study_id = row_study_id(row, where, number if pairs else None)
         if study_id in reports:
             duplicates.append(study_id)
-        reports[study_id] = _text(row["report"], f"{path}, line {number}, 'report'")
-        for key, name in (("models", "model"), ("revisions", "revision"), ("settings", "settings")):
-            value = row.get(name)
-            if value is not None and value not in stated[key]:
-                stated[key].append(value)
+        reports[study_id] = report_text(row, where)
+        if pairs:
+            references[study_id] = pair_text(row, where)
+            if row.get("source"):
+                sources.add(str(row["source"]))
+        stated.add(row)
     _check_ids(path, reports, duplicates)
-    return ReportsFile(reports, {key: values for key, values in stated.items() if values})
+    return reports, references, stated, sources
+
+
+def report_text(row: Mapping[str, Any], where: str) -> str | None:
+    """The generated report of a line.
+
+    Raises:
+        DataError: the line has none, or it is no text.
+    """
+    name = next((name for name in ("report", "prediction") if name in row), None)
+    if name is None:
+        raise DataError(f"{where}: no 'report' (or 'prediction'), only {sorted(row)}.")
+    return row_text(row[name], f"{where}, {name!r}")
+
+
+def pair_text(row: Mapping[str, Any], where: str) -> str | None:
+    """The reference of a line that holds both sides.
+
+    Raises:
+        DataError: the line has none, or it is no text.
+    """
+    if "reference" not in row:
+        raise DataError(
+            f"{where}: no 'reference', only {sorted(row)}. Give the references' file or folder (--references), or one "
+            "in every line."
+        )
+    return row_text(row["reference"], f"{where}, 'reference'")
+
+
+def row_study_id(row: Mapping[str, Any], where: str, number: int | None, column: str = "study_id") -> str:
+    """The id of a row; one made of the line's number where a line may go without.
+
+    Raises:
+        DataError: no id, or one that is neither a text nor an integer.
+    """
+    if number is not None and column not in row:
+        return f"line {number:09d}"
+    if column not in row:
+        raise DataError(f"{where}: no {column!r}, only {sorted(row)}.")
+    return _study_id(row[column], where, column)
 
 
 def read_references(
@@ -99,11 +174,11 @@ def read_references(
         )
     if source.is_dir():
         rows, split = _dataset_rows(source, split, [column] if column else section.split("+"))
-    elif source.suffix == ".csv":
+    elif source.suffix.lower() == ".csv":
         rows = _csv_rows(source)
-    elif source.suffix == ".jsonl":
+    elif source.suffix.lower() == ".jsonl":
         rows = (row for _, row in _json_lines(source))
-    elif source.suffix == ".json":
+    elif source.suffix.lower() == ".json":
         rows, split = _annotation_rows(source, split)
     else:
         raise DataError(
@@ -119,11 +194,10 @@ def _collect(
     if not rows:
         raise DataError(f"{path.name} holds no studies.")
     # A JSON row may leave out what it does not have: a column is any row's.
-    id_column, columns = _columns(path, {name for row in rows for name in row}, section, column)
-    splits = {str(row["split"]) for row in rows if row.get("split")}
-    if splits and (split is not None or len(splits) > 1):
-        split = _choose_split(path, dict.fromkeys(splits), split)
-        rows = [row for row in rows if row.get("split") == split]
+    id_column, columns = choose_columns(path, {name for row in rows for name in row}, section, column)
+    chosen = choose_row_split(path, {str(row["split"]) for row in rows if row.get("split")}, split)
+    if chosen is not None:
+        split, rows = chosen, [row for row in rows if row.get("split") == chosen]
     texts: dict[str, str | None] = {}
     sources: set[str] = set()
     duplicates: list[str] = []
@@ -132,15 +206,20 @@ def _collect(
         study_id = _study_id(row.get(id_column), where, id_column)
         if study_id in texts:
             duplicates.append(study_id)
-        parts = [_text(row.get(name), f"{path.name}, study {study_id}, {name!r}") for name in columns]
-        texts[study_id] = _join(parts)
+        parts = [row_text(row.get(name), f"{path.name}, study {study_id}, {name!r}") for name in columns]
+        texts[study_id] = join_parts(parts)
         if row.get("source"):
             sources.add(str(row["source"]))
     _check_ids(path, texts, duplicates)
     return References(texts, sorted(sources), split, "+".join(columns))
 
 
-def _columns(path: Path, known: set[str], section: str, column: str | None) -> tuple[str, list[str]]:
+def choose_columns(path: Path, known: set[str], section: str, column: str | None) -> tuple[str, list[str]]:
+    """Column of the ids and columns of the text, of the columns that any row has.
+
+    Raises:
+        DataError: one of them is missing.
+    """
     id_column = next((name for name in _ID_COLUMNS if name in known), None)
     if id_column is None:
         raise DataError(f"{path.name} has no study_id column, only {sorted(known)}.")
@@ -156,7 +235,19 @@ def _columns(path: Path, known: set[str], section: str, column: str | None) -> t
     return id_column, columns
 
 
-def _join(parts: list[str | None]) -> str | None:
+def choose_row_split(path: Path, splits: set[str], split: str | None) -> str | None:
+    """The split to keep where rows name theirs; None: all rows.
+
+    Raises:
+        DataError: there is no such split.
+    """
+    if splits and (split is not None or len(splits) > 1):
+        return _choose_split(path, dict.fromkeys(splits), split)
+    return None
+
+
+def join_parts(parts: list[str | None]) -> str | None:
+    """Sections below each other; None where none has text."""
     if len(parts) == 1:
         return parts[0]
     kept = [part for part in parts if part is not None and not is_missing(part)]
@@ -171,7 +262,12 @@ def _study_id(value: Any, where: str, column: str) -> str:
     return str(value)
 
 
-def _text(value: Any, where: str) -> str | None:
+def row_text(value: Any, where: str) -> str | None:
+    """A cell as text; None where there is none.
+
+    Raises:
+        DataError: the cell is no text, or not UTF-8.
+    """
     if value is None:
         return value
     if isinstance(value, str):
@@ -196,21 +292,37 @@ def _check_ids(path: str | os.PathLike[str], texts: Mapping[str, Any], duplicate
         raise DataError(f"{name} holds no studies.")
 
 
+def json_line(name: str, number: int, line: str | bytes, *, first: bool = False) -> dict[str, Any]:
+    """One line of a .jsonl file.
+
+    Args:
+        name: of the file, for messages.
+        number: of the line.
+        line: its text or bytes. Bytes that are no UTF-8 are kept as surrogates: a file name of another encoding, which
+            `rrg generate` writes as its bytes, must not stop the reading.
+        first: whether a byte order mark may precede it.
+
+    Raises:
+        DataError: not a JSON object.
+    """
+    if isinstance(line, bytes):
+        line = line.decode("utf-8-sig" if first else "utf-8", errors="surrogateescape")
+    try:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{name}, line {number} is not JSON. Expected one JSON object a line.") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{name}, line {number} is a {type(row).__name__}, not a JSON object.")
+    return row
+
+
 def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if not path.is_file():
         raise DataError(f"The file {path.name!r} does not exist.")
-    # A file name of another encoding, which `rrg generate` keeps as its bytes, must not stop the reading.
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as stream:
         for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
-                raise DataError(f"{path.name}, line {number} is not JSON. Expected one JSON object a line.") from error
-            if not isinstance(row, dict):
-                raise DataError(f"{path.name}, line {number} is a {type(row).__name__}, not a JSON object.")
-            yield number, row
+            if line.strip():
+                yield number, json_line(path.name, number, line)
 
 
 def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -254,6 +366,18 @@ def _annotation_rows(path: Path, split: str | None) -> tuple[Iterable[dict[str, 
 
 
 def _dataset_rows(path: Path, split: str | None, columns: list[str]) -> tuple[Iterable[Mapping[str, Any]], str | None]:
+    dataset, chosen = open_dataset(path, split)
+    wanted = ["study_id", *columns, "source", *(() if chosen is not None else ("split",))]
+    # Images stay on disk.
+    return dataset.select_columns([name for name in wanted if name in dataset.column_names]), chosen or split
+
+
+def open_dataset(path: Path, split: str | None) -> tuple[Any, str | None]:
+    """A data set folder: the chosen split and its name, or the one data set and None.
+
+    Raises:
+        DataError: not a folder saved with `datasets`, or no such split.
+    """
     from datasets import DatasetDict, load_from_disk
 
     try:
@@ -265,12 +389,8 @@ def _dataset_rows(path: Path, split: str | None, columns: list[str]) -> tuple[It
         ) from error
     if isinstance(dataset, DatasetDict):
         split = _choose_split(path, dataset, split)
-        dataset = dataset[split]
-        wanted = ["study_id", *columns, "source"]
-    else:
-        wanted = ["study_id", *columns, "source", "split"]
-    # Images stay on disk.
-    return dataset.select_columns([name for name in wanted if name in dataset.column_names]), split
+        return dataset[split], split
+    return dataset, None
 
 
 def _choose_split(path: Path, splits: Mapping[str, Any], split: str | None) -> str:

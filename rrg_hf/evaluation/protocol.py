@@ -15,7 +15,9 @@ from ..metrics.tokenization import TOKENIZERS
 from ..text.cleaning import CLEANERS
 
 _LIBRARIES = ("numpy", "pycocoevalcap", "nltk")
+_NETWORK_LIBRARIES = ("torch", "transformers", "tokenizers")
 FIRST_IDS = 5
+ALLOW_MISSING = "Generate them, or pass allow_missing (--allow-missing) to score the rest; the protocol will say so"
 
 
 @dataclass
@@ -29,7 +31,11 @@ class Protocol:
         absent: score -> why it is not there.
         cleaning, cleaning_rule: applied to references and reports alike before the text metrics.
         tokenizer, tokenizer_rule: of BLEU, ROUGE-L, CIDEr and meteor_nltk.
-        labeller: who read the observations from the texts, "rules", and `labeller_version`.
+        clinical_cleaning: applied to both sides before every other metric.
+        labeller: who read the observations of the table per observation, "rules" or "chexbert", and
+            `labeller_version`; "" where nobody did.
+        scorers: metric -> its own protocol: backend, revision of the weights, conventions.
+        counts: what a reader must know beside the scores, e.g. answers that could not be parsed.
         policy: how uncertain labels count (`rrg_hf.observations.UNCERTAINTY_POLICIES`).
         zero_division: value of 0/0 in precision, recall and F1.
         bootstrap: {"resamples", "seed", "confidence", "method"}; None when no intervals were asked for.
@@ -49,8 +55,11 @@ class Protocol:
     tokenizer: str
     policy: str
     zero_division: float
-    labeller: str = "rules"
+    clinical_cleaning: str = "default"
+    labeller: str = ""
     labeller_version: str = ""
+    scorers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     cleaning_rule: str = ""
     tokenizer_rule: str = ""
     absent: dict[str, str] = field(default_factory=dict)
@@ -93,12 +102,16 @@ def tokenizer_rule(name: str) -> str:
     return TOKENIZERS[name]
 
 
-def library_versions() -> dict[str, str]:
-    """Versions of rrg_hf and of the libraries the scores rest on; "not installed" where one is missing."""
+def library_versions(*, networks: bool = False) -> dict[str, str]:
+    """Versions of rrg_hf and of the libraries the scores rest on; "not installed" where one is missing.
+
+    Args:
+        networks: with those of the libraries that run networks.
+    """
     from .. import __version__
 
     versions = {"rrg_hf": __version__}
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, *(_NETWORK_LIBRARIES if networks else ())):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -27,7 +27,8 @@ class EvaluationResult:
         n: studies behind the scores.
         scores: score name -> {"value", "low", "high"}; low and high are None without bootstrap.
         observations: observation -> {"precision", "recall", "f1": each {"value", "low", "high"}; "support",
-            "predicted", "tp", "fp", "fn", "evaluated": counts}. Empty unless "rules" was asked for.
+            "predicted", "tp", "fp", "fn", "evaluated": counts}, by `protocol.labeller`. Empty where no metric labels.
+        more_observations: the same table by every further labeller: {"chexbert": {...}} beside "rules".
         diversity: "predictions" and "references" -> {"reports", "unique", "unique_share", "most_common_share"}. A
             model that ignores its image writes few unique reports.
         per_sample: one mapping per study, in study_id order: scores of this study alone (CIDEr with the corpus's
@@ -44,6 +45,7 @@ class EvaluationResult:
     protocol: Protocol
     per_sample: list[dict[str, Any]] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)
+    more_observations: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
     def value(self, name: str) -> float:
         """The value of one score.
@@ -68,8 +70,9 @@ class EvaluationResult:
             "diversity": self.diversity,
             "protocol": self.protocol.to_dict(),
         }
-        if self.comparison:
-            values["comparison"] = self.comparison
+        for name in ("comparison", "more_observations"):
+            if getattr(self, name):
+                values[name] = getattr(self, name)
         if per_sample:
             values["per_sample"] = self.per_sample
         return values
@@ -85,8 +88,8 @@ class EvaluationResult:
             The path of the JSON file.
         """
         if per_sample is not None:
-            write_atomically(per_sample, "".join(f"{_json(row)}\n" for row in self.per_sample))
-        return write_atomically(path, _json(self.to_dict(), indent=2) + "\n")
+            write_atomically(per_sample, "".join(f"{to_json(row)}\n" for row in self.per_sample))
+        return write_atomically(path, to_json(self.to_dict(), indent=2) + "\n")
 
     @classmethod
     def load(
@@ -117,6 +120,7 @@ class EvaluationResult:
             protocol=protocol,
             per_sample=rows,
             comparison=values.get("comparison", {}),
+            more_observations=values.get("more_observations", {}),
         )
 
 
@@ -135,7 +139,8 @@ def diversity(texts: Sequence[str]) -> dict[str, float]:
     }
 
 
-def _json(value: Any, indent: int | None = None) -> str:
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON with null for undefined numbers."""
     return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 

@@ -6,44 +6,19 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ..errors import DataError
-from ..metrics.observation_scores import label_targets, per_observation
-from ..observations import DEFAULT_UNCERTAINTY_POLICY, OBSERVATIONS
+from ..errors import ConfigError, DataError
+from ..metrics.scorer import ReportScorer
+from ..metrics.shared import build_scorers
+from ..observations import DEFAULT_UNCERTAINTY_POLICY
 from ..text.cleaning import is_missing
-from .protocol import (
-    FIRST_IDS,
-    Protocol,
-    cleaning_rule,
-    library_versions,
-    phantom_flag,
-    skip_entry,
-    text_sha256,
-    tokenizer_rule,
-)
-from .report_statistics import (
-    DEFAULT_METRICS,
-    ReportStatistics,
-    ScoreSettings,
-    normalise_texts,
-    report_statistics,
-)
-from .result import EvaluationResult, Score, diversity
-from .significance import (
-    Interval,
-    ScoreComparison,
-    bootstrap_intervals,
-    bootstrap_sums,
-    check_resampling,
-    compare_statistics,
-    percentile_interval,
-)
+from .protocol import ALLOW_MISSING, FIRST_IDS, Protocol, phantom_flag, skip_entry, text_sha256
+from .report_statistics import Progress, ReportStatistics, normalise_texts, score_systems
+from .result import EvaluationResult, diversity
+from .settings import DEFAULT_METRICS, ScoreSettings
+from .significance import ScoreComparison, check_resampling, compare_statistics
+from .summary import Resampling, compare, make_protocol, still_absent, summarise
 
 logger = logging.getLogger(__name__)
-
-_RATES = ("precision", "recall", "f1")
-_COUNTS = ("support", "predicted", "tp", "fp", "fn", "evaluated")
 
 
 def evaluate_reports(
@@ -60,8 +35,12 @@ def evaluate_reports(
     seed: int = 0,
     section: str = "findings",
     allow_missing: bool = False,
+    versus: Mapping[str, str | None] | None = None,
     sources: Collection[str] = (),
     generation: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    scorers: Mapping[str, ReportScorer] | None = None,
+    **settings: Any,
 ) -> EvaluationResult:
     """Score generated reports against the whole, untruncated reference texts.
 
@@ -77,8 +56,12 @@ def evaluate_reports(
         seed: of the bootstrap.
         section: what the references are; recorded.
         allow_missing: leave out studies without a prediction (counted in the protocol) instead of failing.
+        versus: another system's reports on the same studies: adds paired tests against it as `comparison`.
         sources: names of the data sets of the references; {"phantom"} marks the numbers as phantom.
         generation: model, revision and settings of the predictions; recorded.
+        progress: called with (stage, steps done since the last call, steps of the stage).
+        scorers: metric to scorer, to use instead of building them (see `rrg_hf.metrics.shared.build_scorers`).
+        settings: `clinical_cleaning`, `options`, `device`, `dtype`, `batch_size` and `cache_dir` of `ScoreSettings`.
 
     Returns:
         Scores, table per observation, rows per study, diversity and protocol.
@@ -87,61 +70,104 @@ def evaluate_reports(
         ConfigError: a setting that cannot work, before any compute.
         DataError: nothing to score, studies without a prediction, or phantom mixed with other data.
     """
-    settings = ScoreSettings(
-        tuple(metrics) if not isinstance(metrics, str) else metrics, cleaning, tokenizer, policy, zero_division
+    chosen = _settings(
+        metrics=metrics, cleaning=cleaning, tokenizer=tokenizer, policy=policy, zero_division=zero_division, **settings
     )
-    settings.check()
-    check_resampling(bootstrap, confidence)
+    resampling = Resampling(bootstrap, confidence, seed)
+    resampling.check()
+    if versus is not None and allow_missing:
+        raise ConfigError("A comparison needs both systems' reports for every study. Drop allow_missing or versus.")
     phantom = phantom_flag(set(sources))
     predictions, references = normalise_texts(predictions), normalise_texts(references)
     study_ids, skipped = align(predictions, references, section=section, allow_missing=allow_missing)
-    reports = ["" if is_missing(predictions[study_id]) else str(predictions[study_id]) for study_id in study_ids]
-    texts = [str(references[study_id]) for study_id in study_ids]
-    statistics = report_statistics(reports, texts, settings)
-    protocol = Protocol(
+    systems = [_texts(predictions, study_ids)]
+    if versus is not None:
+        versus = normalise_texts(versus)
+        align(versus, references, section=section, allow_missing=False)
+        systems.append(_texts(versus, study_ids))
+    used = _scorers(chosen, scorers)
+    truths = _texts(references, study_ids)
+    statistics, *others = score_systems(systems, truths, chosen, scorers=used, progress=progress)
+    scores, tables = summarise(
+        statistics.groups, statistics.labellers, zero_division=zero_division, resampling=resampling
+    )
+    labellers = main_labeller_first(statistics.labellers)
+    protocol = make_protocol(
+        chosen,
+        used,
+        labellers,
+        resampling,
         section=section,
-        metrics=list(settings.metrics),
-        cleaning=cleaning,
-        cleaning_rule=cleaning_rule(cleaning),
-        tokenizer=settings.resolved_tokenizer,
-        tokenizer_rule=tokenizer_rule(settings.resolved_tokenizer),
-        labeller_version=f"rrg_hf {library_versions()['rrg_hf']}",
-        policy=policy,
-        zero_division=zero_division,
-        absent=statistics.absent,
-        bootstrap={
-            "resamples": bootstrap,
-            "seed": seed,
-            "confidence": confidence,
-            "method": "percentile over resampled studies; CIDEr with the document frequencies of all references",
-        }
-        if bootstrap
-        else None,
+        absent=still_absent(statistics.absent, scores),
+        counts=statistics.counts,
         studies={"references": len(references), "predictions": len(predictions), "evaluated": len(study_ids)},
         skipped={reason: skip_entry(ids) for reason, ids in skipped.items() if ids},
-        empty_predictions=sum(report == "" for report in reports),
+        empty_predictions=sum(report == "" for report in systems[0]),
         sources=sorted(set(sources)),
         phantom=phantom,
         generation=dict(generation or {}),
-        versions=library_versions(),
         sha256={"predictions": text_sha256(predictions), "references": text_sha256(references)},
     )
-    for reason, entry in protocol.skipped.items():
-        logger.warning("%d studies left out: %s (first: %s)", entry["count"], reason, ", ".join(entry["first_ids"]))
-    intervals = (
-        bootstrap_intervals(statistics.groups, resamples=bootstrap, seed=seed, confidence=confidence)
-        if bootstrap
-        else {}
-    )
+    warn_of_skipped(protocol)
     cleaned_references, cleaned_reports = statistics.cleaned
     return EvaluationResult(
         n=len(study_ids),
-        scores={name: _score(value, intervals.get(name)) for name, value in statistics.corpus().items()},
-        observations=_observation_table(statistics, settings, bootstrap, seed, confidence),
+        scores=scores,
+        observations=tables[labellers[0]] if labellers else {},
         diversity={"predictions": diversity(cleaned_reports), "references": diversity(cleaned_references)},
         protocol=protocol,
-        per_sample=_rows(study_ids, statistics, settings),
+        per_sample=list(statistics.rows(study_ids)),
+        comparison=_comparison(others, statistics, versus, resampling),
+        more_observations={name: tables[name] for name in labellers[1:]},
     )
+
+
+def warn_of_skipped(protocol: Protocol) -> None:
+    """Log what was left out."""
+    for reason, entry in protocol.skipped.items():
+        logger.warning("%d studies left out: %s (first: %s)", entry["count"], reason, ", ".join(entry["first_ids"]))
+
+
+def main_labeller_first(labellers: Mapping[str, int]) -> list[str]:
+    """Labellers in the order of their tables; `rules` leads, as it always has, where it was asked for."""
+    return sorted(labellers, key=lambda name: name != "rules")
+
+
+def _settings(**values: Any) -> ScoreSettings:
+    known = set(ScoreSettings.__dataclass_fields__)
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise TypeError(f"Unknown settings {unknown}. There are {sorted(known)}.")
+    if not isinstance(values["metrics"], str):
+        values["metrics"] = tuple(values["metrics"])
+    settings = ScoreSettings(**values)
+    settings.check()
+    return settings
+
+
+def _texts(reports: Mapping[str, str | None], study_ids: Sequence[str]) -> list[str]:
+    return ["" if is_missing(reports[study_id]) else str(reports[study_id]) for study_id in study_ids]
+
+
+def _scorers(settings: ScoreSettings, given: Mapping[str, ReportScorer] | None) -> Mapping[str, ReportScorer]:
+    if given is None:
+        return build_scorers(settings.clinical_metrics, settings.of_scorers())
+    missing = [name for name in settings.clinical_metrics if name not in given]
+    if missing:
+        raise ConfigError(f"scorers has none for {missing}; it has {sorted(given)}.")
+    return {name: given[name] for name in settings.clinical_metrics}
+
+
+def _comparison(
+    others: Sequence[ReportStatistics],
+    statistics: ReportStatistics,
+    versus: Mapping[str, str | None] | None,
+    resampling: Resampling,
+) -> dict[str, Any]:
+    if versus is None:
+        return {}
+    tests = compare(others[0].groups, statistics.groups, resampling)
+    return {"sha256": text_sha256(versus), **tests}
 
 
 def compare_reports(
@@ -159,6 +185,9 @@ def compare_reports(
     confidence: float = 0.95,
     seed: int = 0,
     section: str = "findings",
+    progress: Progress | None = None,
+    scorers: Mapping[str, ReportScorer] | None = None,
+    **settings: Any,
 ) -> dict[str, ScoreComparison]:
     """Test whether two systems differ on the same studies; every study with a reference needs both predictions.
 
@@ -168,6 +197,7 @@ def compare_reports(
         metrics, cleaning, tokenizer, policy, zero_division: see `ScoreSettings`.
         resamples, permutations, confidence, seed: see `compare_statistics`.
         section: what the references are, for messages.
+        progress, scorers, settings: as in `evaluate_reports`.
 
     Returns:
         Score name to its `ScoreComparison`; `difference` is second - first.
@@ -175,21 +205,22 @@ def compare_reports(
     Raises:
         ConfigError, DataError: as `evaluate_reports`.
     """
-    settings = ScoreSettings(
-        tuple(metrics) if not isinstance(metrics, str) else metrics, cleaning, tokenizer, policy, zero_division
+    chosen = _settings(
+        metrics=metrics, cleaning=cleaning, tokenizer=tokenizer, policy=policy, zero_division=zero_division, **settings
     )
-    settings.check()
-    check_resampling(resamples, confidence)
+    check_resampling(resamples, confidence, seed)
     references = normalise_texts(references)
-    groups = []
+    systems = []
+    study_ids: list[str] = []
     for predictions in (first, second):
         predictions = normalise_texts(predictions)
         study_ids, _ = align(predictions, references, section=section, allow_missing=False)
-        reports = ["" if is_missing(predictions[study_id]) else str(predictions[study_id]) for study_id in study_ids]
-        texts = [str(references[study_id]) for study_id in study_ids]
-        groups.append(report_statistics(reports, texts, settings).groups)
+        systems.append(_texts(predictions, study_ids))
+    one, two = score_systems(
+        systems, _texts(references, study_ids), chosen, scorers=_scorers(chosen, scorers), progress=progress
+    )
     return compare_statistics(
-        groups[0], groups[1], resamples=resamples, permutations=permutations, seed=seed, confidence=confidence
+        one.groups, two.groups, resamples=resamples, permutations=permutations, seed=seed, confidence=confidence
     )
 
 
@@ -226,63 +257,10 @@ def align(
     if without_prediction and not allow_missing:
         raise DataError(
             f"{len(without_prediction)} of {len(with_reference)} studies have no prediction, first "
-            f"{without_prediction[:FIRST_IDS]}. Generate them, or pass allow_missing (--allow-missing) to score the "
-            "rest; the protocol will say so."
+            f"{without_prediction[:FIRST_IDS]}. {ALLOW_MISSING}."
         )
     return study_ids, {
         f"reference without {section}": empty,
         "no prediction": without_prediction,
         "prediction without reference": sorted(set(predictions) - set(references)),
     }
-
-
-def _score(value: float, interval: Interval | None) -> Score:
-    low, high = interval if interval is not None else (None, None)
-    return {"value": value, "low": low, "high": high}
-
-
-def _observation_table(
-    statistics: ReportStatistics, settings: ScoreSettings, bootstrap: int, seed: int, confidence: float
-) -> dict[str, dict[str, Any]]:
-    if statistics.rules is None:
-        return {}
-    values = statistics.rules.values
-    table = per_observation(values.sum(axis=0), settings.zero_division)
-    draws = (
-        per_observation(bootstrap_sums(values, resamples=bootstrap, seed=seed), settings.zero_division)
-        if bootstrap
-        else {}
-    )
-    rows: dict[str, dict[str, Any]] = {}
-    for index, name in enumerate(OBSERVATIONS):
-        row: dict[str, Any] = {column: int(table[column][index]) for column in _COUNTS}
-        for rate in _RATES:
-            interval = percentile_interval(draws[rate][:, index], confidence) if draws else None
-            row[rate] = _score(float(table[rate][index]), interval)
-        rows[name] = row
-    return rows
-
-
-def _rows(study_ids: Sequence[str], statistics: ReportStatistics, settings: ScoreSettings) -> list[dict[str, Any]]:
-    columns: dict[str, np.ndarray] = {}
-    for group in statistics.groups:
-        columns.update(group.per_study() if group is not statistics.rules else {})
-    rows: list[dict[str, Any]] = [
-        {"study_id": study_id, **{name: float(values[index]) for name, values in columns.items()}}
-        for index, study_id in enumerate(study_ids)
-    ]
-    if statistics.rules is None:
-        return rows
-    alone = statistics.rules.per_study()
-    truth = label_targets([pair[0] for pair in statistics.labels], settings.policy)
-    claimed = label_targets([pair[1] for pair in statistics.labels], settings.policy) == 1
-    for index, row in enumerate(rows):
-        row["rules_f1"] = float(alone["rules_samples_f1"][index])
-        row["rules_exact_match"] = bool(alone["rules_exact_match"][index])
-        row["rules_missed"] = _names((truth[index] == 1) & ~claimed[index])
-        row["rules_invented"] = _names((truth[index] == 0) & claimed[index])
-    return rows
-
-
-def _names(mask: np.ndarray) -> list[str]:
-    return [OBSERVATIONS[column] for column in np.flatnonzero(mask)]

@@ -23,6 +23,10 @@ _TEXT_NAMES = {
     "meteor_1.5_java": "METEOR 1.5 (Java)",
     "meteor_nltk": "METEOR (nltk)",
 }
+_DETAILS = (
+    "_precision", "_recall", "_precision_top5", "_recall_top5", "_label_accuracy", "_label_accuracy_top5"
+)  # fmt: skip
+_LOWER_IS_BETTER = ("radcliq_v0", "radcliq_v1")
 
 
 def result_tables(result: EvaluationResult) -> list[RenderableType]:
@@ -39,8 +43,18 @@ def result_tables(result: EvaluationResult) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if any(name in _TEXT_NAMES for name in result.scores):
         parts.append(_text_table(result))
-    if result.observations:
-        parts += [_average_table(result), _observation_table(result)]
+    labellers = [result.protocol.labeller, *result.more_observations] if result.observations else []
+    clinical = [
+        name
+        for name in result.scores
+        if name not in _TEXT_NAMES and not _of_labeller(name, labellers) and not name.endswith(_DETAILS)
+    ]
+    if clinical:
+        parts.append(_clinical_table(result, clinical))
+    for labeller in labellers:
+        first = labeller == result.protocol.labeller
+        table = result.observations if first else result.more_observations[labeller]
+        parts += [_average_table(result, labeller), _observation_table(result, table, labeller)]
     parts.append(Text("\n".join(_notes(result))))
     return parts
 
@@ -52,16 +66,22 @@ def comparison_table(
 
     Args:
         comparison: of `compare_reports`; `second` is the system the table is about.
-        names: scores to show; default the text scores and the F1 averages.
+        names: scores to show; default all but precisions, recalls and label accuracies.
     """
     columns = ("this", "other", "change", "interval", "p perm.", "p boot.")
     table = _table("Change against the other system (this minus other)", "score", *columns)
     for name, entry in comparison.items():
-        if name in names if names is not None else name in _TEXT_NAMES or "_f1" in name:
+        if name in names if names is not None else not name.endswith(_DETAILS):
             numbers = [f"{entry.second:.3f}", f"{entry.first:.3f}", f"{entry.difference:+.3f}"]
             p_values = [f"{entry.p_permutation:.4f}", f"{entry.p_bootstrap:.4f}"]
             table.add_row(_TEXT_NAMES.get(name, name), *numbers, f"{entry.low:+.3f} – {entry.high:+.3f}", *p_values)
     return table
+
+
+def _of_labeller(name: str, labellers: Collection[str]) -> bool:
+    """Whether a score is of a labeller's tables, as "rules_micro_f1" is and "rules_radgraph_partial" is not."""
+    kinds = (*AVERAGES, "label_accuracy", "exact_match")
+    return any(name.startswith(f"{labeller}_{kind}") for labeller in labellers for kind in kinds)
 
 
 def _interval(score: Score) -> str:
@@ -99,8 +119,16 @@ def _text_table(result: EvaluationResult) -> Table:
     return table
 
 
-def _average_table(result: EvaluationResult) -> Table:
-    labeller = result.protocol.labeller
+def _clinical_table(result: EvaluationResult, names: Collection[str]) -> Table:
+    table = _table(f"Clinical metrics, {result.n} studies", "score", "value", _confidence(result))
+    for name in names:
+        score = result.scores[name]
+        label = f"{name} (lower is better)" if name in _LOWER_IS_BETTER else name
+        table.add_row(label, _number(score), _interval(score))
+    return table
+
+
+def _average_table(result: EvaluationResult, labeller: str) -> Table:
     title = f"Observations by the '{labeller}' labeller, {result.n} studies"
     table = _table(title, "average", "F1", _confidence(result), "precision", "recall")
     for suffix, subset in (("", "all 14"), ("_top5", "top 5")):
@@ -113,10 +141,10 @@ def _average_table(result: EvaluationResult) -> Table:
     return table
 
 
-def _observation_table(result: EvaluationResult) -> Table:
+def _observation_table(result: EvaluationResult, rows: Mapping[str, Mapping[str, Any]], labeller: str) -> Table:
     columns = ("support", "reported", "P", "R", "F1", _confidence(result))
-    table = _table("Per observation", "observation", *columns)
-    for name, row in result.observations.items():
+    table = _table(f"Per observation, '{labeller}'", "observation", *columns)
+    for name, row in rows.items():
         counts = [str(row["support"]), str(row["predicted"])]
         rates = [_number(row[rate]) for rate in ("precision", "recall", "f1")]
         table.add_row(name, *counts, *rates, _interval(row["f1"]))
@@ -135,8 +163,17 @@ def _notes(result: EvaluationResult) -> list[str]:
     if protocol.empty_predictions:
         lines.append(f"{protocol.empty_predictions} empty reports, scored 0")
     lines += [f"absent: {name} ({reason})" for name, reason in protocol.absent.items()]
+    lines += [f"{name}: {count}" for name, count in protocol.counts.items() if count]
+    lines += [f"{name}: {_reader_line(entry)}" for name, entry in protocol.scorers.items()]
     lines.append(_diversity_line(result.diversity))
     return lines
+
+
+def _reader_line(protocol: Mapping[str, Any]) -> str:
+    """Which weights or rules a metric used, as far as its protocol says in one place."""
+    known = [protocol] + [entry for entry in protocol.values() if isinstance(entry, Mapping)]
+    found = [f"{name} {entry[name]}" for entry in known for name in ("backend", "reader", "revision") if name in entry]
+    return ", ".join(dict.fromkeys(found)) or "see the protocol"
 
 
 def _diversity_line(diversity: Mapping[str, Mapping[str, Any]]) -> str:

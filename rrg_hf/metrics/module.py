@@ -25,6 +25,7 @@ class ReportMetric(evaluate.Metric):
     scores by name with their "protocol".
 
     Attributes:
+        takes_cache_dir: whether `cache_dir` also keeps what networks read from references.
         primary_key: the score a table shows when it shows one.
         higher_is_better: its direction.
         scorer: the metric behind the module, with its readers.
@@ -34,6 +35,7 @@ class ReportMetric(evaluate.Metric):
     citation_text: ClassVar[str]
     inputs_text: ClassVar[str]
     reference_urls: ClassVar[tuple[str, ...]] = ()
+    takes_cache_dir: ClassVar[bool] = True
 
     def __init__(self, config_name: str | None = None, **kwargs: Any) -> None:
         known = (
@@ -46,6 +48,10 @@ class ReportMetric(evaluate.Metric):
             if kwargs.get("backend") not in (None, config_name):
                 raise ConfigError(f"backend {kwargs['backend']!r} and config_name {config_name!r} differ. Give one.")
             kwargs["backend"] = config_name
+        if of_evaluate.get("cache_dir") is not None and self.takes_cache_dir:
+            kwargs["cache_dir"] = of_evaluate["cache_dir"]
+        if "model_revision" in kwargs:  # evaluate.load keeps `revision` to itself
+            kwargs["revision"] = kwargs.pop("model_revision")
         # Built before anything of evaluate's, so that a wrong setting or a missing model fails at load().
         self.scorer = self.build_scorer(**kwargs)
         super().__init__(config_name=config_name, **of_evaluate)

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ..errors import ConfigError, DataError
 
@@ -86,6 +86,8 @@ class TextReader(ABC, Generic[Reading]):
     Attributes:
         name: e.g. "chexbert", "radgraph-xl", "rules"; says `rules` when no network reads.
         revision: changes whenever the same text could be read differently (weights, settings, version of the rules).
+        reads_reports: whether it reads whole reports as a scorer gets them, so that they may be read ahead for several
+            scorers. False for readers of other texts, such as prompts or entity names.
 
     Args:
         batch_size: texts per batch at most.
@@ -97,6 +99,7 @@ class TextReader(ABC, Generic[Reading]):
 
     name: str
     revision: str
+    reads_reports: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -112,8 +115,13 @@ class TextReader(ABC, Generic[Reading]):
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.cache = cache
-        self._memory_size = memory
+        self.memory = memory
         self._memory: OrderedDict[str, Reading] = OrderedDict()
+
+    @property
+    def cache_name(self) -> str:
+        """Name in the disk cache. Readers of different kinds may share a name ("rules") but not their readings."""
+        return f"{type(self).__name__}-{self.name}"
 
     @abstractmethod
     def read_batch(self, texts: list[str]) -> list[Reading]:
@@ -151,7 +159,7 @@ class TextReader(ABC, Generic[Reading]):
         readings: dict[str, Reading] = {text: self._memory[text] for text in distinct if text in self._memory}
         if persist and self.cache is not None:
             wanted = {text_key(text): text for text in distinct if text not in readings}
-            for key, value in self.cache.get(self.name, self.revision, list(wanted)).items():
+            for key, value in self.cache.get(self.cache_name, self.revision, list(wanted)).items():
                 readings[wanted[key]] = self.from_json(json.loads(value))
         if progress is not None and readings:
             progress(len(readings))
@@ -160,13 +168,13 @@ class TextReader(ABC, Generic[Reading]):
             readings.update(fresh)
             if persist and self.cache is not None:
                 rows = ((text_key(text), json.dumps(self.to_json(reading))) for text, reading in fresh.items())
-                self.cache.put(self.name, self.revision, rows)
+                self.cache.put(self.cache_name, self.revision, rows)
             if progress is not None:
                 progress(len(batch))
         for text in distinct:
             self._memory[text] = readings[text]
             self._memory.move_to_end(text)
-        while len(self._memory) > self._memory_size:
+        while len(self._memory) > self.memory:
             self._memory.popitem(last=False)
         return [readings[text] for text in texts]
 

@@ -8,10 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 ScoreFunction = Callable[[np.ndarray], dict[str, np.ndarray]]
+
+# Sums run over blocks of so many studies, wherever the rows are kept: statistics on disk give bit for bit the scores
+# of statistics in memory.
+BLOCK_ROWS = 8192
+
+
+class StudyRows(Protocol):
+    """What `StudyStatistics.values` must offer: an array does, and so do rows that stay on disk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+def column_sums(values: StudyRows) -> np.ndarray:
+    """Sums over the studies, (K,), block by block."""
+    total = np.zeros(values.shape[1])
+    for start in range(0, len(values), BLOCK_ROWS):
+        total = total + np.asarray(values[start : start + BLOCK_ROWS]).sum(axis=0)
+    return total
 
 
 @dataclass(frozen=True)
@@ -28,7 +52,7 @@ class StudyStatistics:
 
     def corpus(self) -> dict[str, float]:
         """Scores of all studies together."""
-        return {name: float(value) for name, value in self.score(self.values.sum(axis=0)).items()}
+        return {name: float(value) for name, value in self.score(column_sums(self.values)).items()}
 
     def per_study(self) -> dict[str, np.ndarray]:
         """Scores of each study alone, (N,) per name."""

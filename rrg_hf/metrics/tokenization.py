@@ -25,6 +25,11 @@ TOKENIZERS: dict[str, str] = {
         "The cleaned text split at white space, case kept; the convention of the R2Gen family, whose cleaning already "
         "lower-cases and sets off the full stops." + _NOT_A_REPORT
     ),
+    "full_stop": (
+        "The text with a space before every full stop, split at white space, case kept; the convention of "
+        "CvT2DistilGPT2, RGRG and SS-ACL, which score uncleaned text. A decimal number falls into two tokens."
+        + _NOT_A_REPORT
+    ),
     "ptb": (
         "Stanford PTBTokenizer 3.4.1 (needs Java) with -lowerCase, then the punctuation tokens dropped that "
         "pycocoevalcap drops; the convention of COCO captioning." + _NOT_A_REPORT
@@ -69,6 +74,8 @@ def tokenize(texts: Sequence[str], tokenizer: str = DEFAULT_TOKENIZER) -> list[l
         tokens = _ptb(texts)
     elif tokenizer == "whitespace":
         tokens = [text.split() for text in texts]
+    elif tokenizer == "full_stop":
+        tokens = [text.replace(".", " .").split() for text in texts]
     else:
         tokens = [_TOKEN.findall(text.lower().replace("’", "'")) for text in texts]
     return [words if any(map(_has_content, words)) else [] for words in tokens]

@@ -91,20 +91,21 @@ def clean_report(text: Any) -> str:
 # R2Gen deletes these from every piece. ":-[" in its character class is a range, so capitals and ":;<=>?@" go too and
 # hyphens survive; texts are lower-cased before, which hides the former.
 _R2GEN_PIECE = re.compile("[.,?;*!%^&_+():-\\[\\]{}]")
+_R2GENGPT_PIECE = re.compile("[.,?;*!%^&_+()\\[\\]{}]")
 
 
-def _r2gen_pieces(text: str) -> str:
+def _r2gen_pieces(text: str, *, deleted: re.Pattern[str] = _R2GEN_PIECE, before_colon: str = "") -> str:
     text = text.replace("1. ", "")
     for number in "2345":
         text = text.replace(f". {number}. ", ". ")
     for number in "2345":
         text = text.replace(f" {number}. ", ". ")
-    pieces = text.strip().lower().split(". ")
+    pieces = text.replace(":", f"{before_colon}:").strip().lower().split(". ")
     cleaned = []
     for piece in pieces:
         for mark in ('"', "/", "\\", "'"):
             piece = piece.replace(mark, "")
-        cleaned.append(_R2GEN_PIECE.sub("", piece.strip().lower()))
+        cleaned.append(deleted.sub("", piece.strip().lower()))
     return " . ".join(cleaned) + " ."
 
 
@@ -117,6 +118,10 @@ def clean_r2gen_mimic(text: Any) -> str:
     """
     if not isinstance(text, str) or _is_missing_word(text):
         return ""
+    return _r2gen_pieces(_r2gen_mimic_runs(text))
+
+
+def _r2gen_mimic_runs(text: str) -> str:
     text = text.replace("\n", " ")
     for _ in range(7):
         text = text.replace("__", "_")
@@ -124,7 +129,17 @@ def clean_r2gen_mimic(text: Any) -> str:
         text = text.replace("  ", " ")
     for _ in range(8):
         text = text.replace("..", ".")
-    return _r2gen_pieces(text)
+    return text
+
+
+def clean_r2gengpt_mimic(text: Any) -> str:
+    """R2GenGPT's cleaning for MIMIC-CXR; like `clean_r2gen_mimic`, but ":" stays as a word of its own.
+
+    For IU X-Ray R2GenGPT uses R2Gen's. Source: Wang et al. 2023 (R2GenGPT), the published code's behaviour.
+    """
+    if not isinstance(text, str) or _is_missing_word(text):
+        return ""
+    return _r2gen_pieces(_r2gen_mimic_runs(text), deleted=_R2GENGPT_PIECE, before_colon=" ")
 
 
 def clean_r2gen_iu(text: Any) -> str:
@@ -145,5 +160,6 @@ CLEANERS: dict[str, Callable[[Any], str]] = {
     "default": clean_report,
     "r2gen_mimic": clean_r2gen_mimic,
     "r2gen_iu": clean_r2gen_iu,
+    "r2gengpt_mimic": clean_r2gengpt_mimic,
     "none": clean_none,
 }

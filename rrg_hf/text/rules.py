@@ -19,6 +19,9 @@ from .rules_patterns import Entry, Kind, compiled
 from .rules_scope import Event, resolve
 from .sentences import split_sentences
 
+# Part of every protocol whose labels come from here. Raise it whenever the same text could get other labels.
+RULES_VERSION = "1"
+
 
 @dataclass(frozen=True)
 class Mention:
@@ -67,7 +70,7 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _MOST_EVENTS = 100
 
 
-def _normalise(text: str) -> str:
+def normalise(text: str) -> str:
     """Lower case, plain blanks, question sections and placeholders blanked out; every character keeps its place."""
     if ":" in text:
         text = _blank_questions(text)
@@ -101,7 +104,7 @@ def _blank_questions(text: str) -> str:
 
 
 def _sentences_of_events(text: str) -> Iterable[tuple[list[Event], str]]:
-    normal = _normalise(text)
+    normal = normalise(text)
     expression, table = compiled()
     spans = split_sentences(text)
     if not spans:

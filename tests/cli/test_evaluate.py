@@ -53,7 +53,7 @@ def test_scores_tables_and_files(files: Path) -> None:
 
 
 def test_comparison_with_another_system(files: Path) -> None:
-    done = run(files, "--compare-with", str(files / "bad.jsonl"))
+    done = run(files, "--versus", str(files / "bad.jsonl"))
     assert done.exit_code == 0, done.output
     comparison = json.loads((files / "m.json").read_text())["comparison"]
     assert comparison["file"] == "bad.jsonl" and comparison["permutations"] == 1000
@@ -76,7 +76,7 @@ def test_missing_predictions(files: Path) -> None:
         (["--cleaning", "x"], "Unknown cleaning"),
         (["--policy", "x"], "Unknown uncertainty policy"),
         (["--bootstrap", "2"], "2 bootstrap resamples"),
-        (["--allow-missing", "--compare-with", "x"], "drop --allow-missing"),
+        (["--allow-missing", "--versus", "x"], "drop --allow-missing"),
     ],
 )
 def test_bad_settings(files: Path, arguments: list[str], message: str) -> None:

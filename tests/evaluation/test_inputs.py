@@ -38,7 +38,7 @@ def test_reports_of_rrg_generate(tmp_path: Path) -> None:
         ('{"study_id": null, "report": "x"}\n', "line 1 has no study_id"),
         ('{"study_id": "", "report": "x"}\n', "line 1 has no study_id"),
         ('{"study_id": ["a"], "report": "x"}\n', "line 1: study_id is a list"),
-        ('{"study_id": "a"}\n', "line 1: no 'study_id' or no 'report'"),
+        ('{"study_id": "a"}\n', r"line 1: no 'report' \(or 'prediction'\), only \['study_id'\]"),
         ('{"study_id": "a", "report": "\\ud800"}\n', "line 1, 'report' is not UTF-8 text"),
         ('{"study_id": "a", "report": 3}\n', "line 1, 'report' is a int, not a text"),
         (

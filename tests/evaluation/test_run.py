@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rrg_hf.errors import ConfigError, DataError
-from rrg_hf.evaluation.report_statistics import METRICS, ScoreSettings
+from rrg_hf.evaluation.report_statistics import DEFAULT_METRICS, METRICS, ScoreSettings
 from rrg_hf.evaluation.run import compare_reports, evaluate_reports
 from rrg_hf.observations import OBSERVATIONS
 
@@ -180,7 +180,7 @@ def test_settings_that_cannot_work_fail_before_compute(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("computed before the settings were checked")
 
-    monkeypatch.setattr("rrg_hf.evaluation.run.report_statistics", never)
+    monkeypatch.setattr("rrg_hf.evaluation.run.score_systems", never)
     with pytest.raises(ConfigError, match=message):
         evaluate_reports(REFERENCES, REFERENCES, **settings)
 
@@ -229,7 +229,7 @@ def test_comparison_of_two_systems() -> None:
 
 
 def test_settings_default_to_what_the_documentation_says() -> None:
-    assert METRICS == ("nlg", "rules", "meteor")
+    assert METRICS[:3] == ("nlg", "rules", "meteor") and DEFAULT_METRICS == ("nlg", "rules")
     assert ScoreSettings().resolved_tokenizer == "default"
     assert ScoreSettings(cleaning="r2gen_mimic").resolved_tokenizer == "whitespace"
     assert ScoreSettings(cleaning="r2gen_mimic", tokenizer="default").resolved_tokenizer == "default"

@@ -33,6 +33,14 @@ def test_whitespace_keeps_case_and_marks() -> None:
     assert tokenize(["No edema .", " . "], "whitespace") == [["No", "edema", "."], []]
 
 
+def test_full_stop_is_set_off_and_nothing_else() -> None:
+    """re.sub(" +", " ", text.replace(".", " .")).split(), as the CvT2DistilGPT2 lineage does."""
+    assert tokenize(["No Edema.  A 2.5 cm nodule, right-sided."], "full_stop") == [
+        ["No", "Edema", ".", "A", "2", ".5", "cm", "nodule,", "right-sided", "."]
+    ]
+    assert tokenize(["...", ""], "full_stop") == [[], []]
+
+
 def test_unknown_tokeniser_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"'moses'.*default"):
         tokenize(["a"], "moses")
@@ -42,7 +50,7 @@ def test_ptb_without_java_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rrg_hf.metrics.tokenization.shutil.which", lambda _: None)
     with pytest.raises(ConfigError, match="needs Java"):
         check_tokenizer("ptb")
-    assert set(TOKENIZERS) == {"default", "whitespace", "ptb"}
+    assert set(TOKENIZERS) == {"default", "whitespace", "full_stop", "ptb"}
 
 
 @needs_java

@@ -126,6 +126,15 @@ def test_r2gen_variants_differ_where_published():
         assert clean("nan") == "", name
 
 
+def test_r2gengpt_keeps_the_colon():
+    """R2GenGPT's class has no range, so ":" (set off before) and "<" survive; the rest is R2Gen's."""
+    text = "IMPRESSION: 1. A 2.5 cm\nnodule; right-sided. 2. No edema__.. <x>"
+    assert CLEANERS["r2gen_mimic"](text) == "impression a 25 cm nodule right-sided . no edema . x ."
+    assert CLEANERS["r2gengpt_mimic"](text) == "impression : a 25 cm nodule right-sided . no edema . <x> ."
+    plain = "Well-expanded lungs; no effusion. T11. There."
+    assert CLEANERS["r2gengpt_mimic"](plain) == CLEANERS["r2gen_mimic"](plain)
+
+
 def test_none_keeps_the_text():
     assert CLEANERS["none"](" 1. XXXX\n") == " 1. XXXX\n"
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         LeadQwen3VLModel,
     )
     from .outputs_lead import LeadCausalLMOutput, LeadModelOutput
+    from .processing_lead import LeadInternVLProcessor, LeadMistral3Processor, LeadQwen3VLProcessor
 
 # public name -> the module that defines it
 _PUBLIC = {
@@ -27,13 +28,16 @@ _PUBLIC = {
     "LeadInternVLConfig": "configuration_lead",
     "LeadInternVLForCausalLM": "modeling_lead",
     "LeadInternVLModel": "modeling_lead",
+    "LeadInternVLProcessor": "processing_lead",
     "LeadMistral3Config": "configuration_lead",
     "LeadMistral3ForCausalLM": "modeling_lead",
     "LeadMistral3Model": "modeling_lead",
+    "LeadMistral3Processor": "processing_lead",
     "LeadModelOutput": "outputs_lead",
     "LeadQwen3VLConfig": "configuration_lead",
     "LeadQwen3VLForCausalLM": "modeling_lead",
     "LeadQwen3VLModel": "modeling_lead",
+    "LeadQwen3VLProcessor": "processing_lead",
 }
 
 __all__ = [
@@ -42,13 +46,16 @@ __all__ = [
     "LeadInternVLConfig",
     "LeadInternVLForCausalLM",
     "LeadInternVLModel",
+    "LeadInternVLProcessor",
     "LeadMistral3Config",
     "LeadMistral3ForCausalLM",
     "LeadMistral3Model",
+    "LeadMistral3Processor",
     "LeadModelOutput",
     "LeadQwen3VLConfig",
     "LeadQwen3VLForCausalLM",
     "LeadQwen3VLModel",
+    "LeadQwen3VLProcessor",
 ]
 
 

@@ -24,11 +24,14 @@ from transformers.modeling_utils import slice_logits_to_keep
 from transformers.models.internvl.modeling_internvl import InternVLForConditionalGeneration, InternVLModel
 from transformers.models.mistral3.modeling_mistral3 import Mistral3ForConditionalGeneration, Mistral3Model
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLForConditionalGeneration, Qwen3VLModel
+from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_lead import LeadInternVLConfig, LeadMistral3Config, LeadQwen3VLConfig
 from .layers_lead import LeadExpertBranch, LeadExperts, LeadFusion, LeadFusionLayer, LeadZeroLinear
 from .outputs_lead import LeadCausalLMOutput, LeadModelOutput
+
+logger = logging.get_logger(__name__)
 
 # What tells a backbone's tower where one image ends, by backbone; the others need nothing.
 _LAYOUT_ARGUMENTS = ("image_grid_thw", "image_sizes")
@@ -57,7 +60,27 @@ class _FusionHook:
         return (fused, *output[1:]) if isinstance(output, tuple) else fused
 
 
-class LeadModelMixin:
+class _LoadsPlainBackbone:
+    """Loading a plain backbone says in one line that LEAD's parts are fresh.
+
+    A saved LEAD model that lacks any of them gets transformers' full report of missing keys.
+    """
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
+        super()._adjust_missing_and_unexpected_keys(loading_info)  # type: ignore[misc]
+        saved_by = self.config.architectures or ()  # type: ignore[attr-defined]
+        own = {key for key in self.state_dict() if "lead_" in key}  # type: ignore[attr-defined]
+        # LeadConfig's readers drop a backbone's `architectures`; saving a LEAD model writes its own.
+        if not any(name.startswith("Lead") for name in saved_by) and own <= loading_info.missing_keys:
+            loading_info.missing_keys = loading_info.missing_keys - own
+            logger.warning(
+                "%s was loaded from a plain backbone; LEAD's %d tensors start fresh and are to be trained.",
+                type(self).__name__,
+                len(own),
+            )
+
+
+class LeadModelMixin(_LoadsPlainBackbone):
     """LEAD on a multimodal backbone without its LM head: `lead_experts` once per image, `lead_fusion` in every layer.
 
     Forward takes the backbone's arguments and, besides:
@@ -237,7 +260,7 @@ class LeadMistral3Model(LeadModelMixin, Mistral3Model):
         return _segment_means(image_outputs.last_hidden_state[0], (sizes // patch_size).prod(-1))
 
 
-class LeadForCausalLMMixin:
+class LeadForCausalLMMixin(_LoadsPlainBackbone):
     """LM head, losses and generation of a LEAD model.
 
     Forward takes the backbone's arguments, those of [`LeadModelMixin`] and:
@@ -287,6 +310,10 @@ class LeadForCausalLMMixin:
             if outputs.expert_logits is None:
                 raise ValueError("`expert_labels` were given without an image. Pass `pixel_values` too.")
             expert_loss = expert_cross_entropy(outputs.expert_logits, expert_labels)
+            if labels is not None and num_items_in_batch is not None:
+                # The language loss is now this batch's part of a mean over several batches (gradient accumulation) or
+                # processes. Parts of the expert loss must add up to a mean too, or lambda would grow with their number.
+                expert_loss = expert_loss * ((labels[..., 1:] != -100).sum() / num_items_in_batch).to(expert_loss.device)
         loss = language_loss
         if expert_loss is not None:
             weighted = self.config.lead_config.expert_loss_weight * expert_loss

@@ -33,7 +33,8 @@ class LeadCausalLMOutput(MultimodalCausalLMOutputWithPast):
         language_loss (`torch.FloatTensor` of shape `()`):
             Next-token cross-entropy; with `labels`.
         expert_loss (`torch.FloatTensor` of shape `()`):
-            Mean binary cross-entropy over the known labels; with `expert_labels`.
+            Mean binary cross-entropy over the known labels; with `expert_labels`. Given `num_items_in_batch`, both are
+            this batch's part of the mean over all batches and processes that it counts, weighted by learnt tokens.
         expert_logits, gates:
             See [`LeadModelOutput`].
     """

@@ -1,0 +1,355 @@
+"""CheXbert-F1: agreement of the 14 observations that two reports state, and the similarity of CheXbert's vectors.
+
+The network reads the reports (`CheXbertReader`), or the rule labeller where no weights are at hand
+(`RulesLabelReader`); its scores are then called `rules_...` and compare with nothing published as CheXbert-F1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from ..errors import CheckpointError, ConfigError
+from ..observations import (
+    DEFAULT_UNCERTAINTY_POLICY,
+    OBSERVATIONS,
+    STATE_TO_CHEXBERT,
+    TOP_5,
+    UNCERTAINTY_POLICIES,
+    Labels,
+)
+from ..text.cleaning import clean_report
+from ..text.rules import RULES_VERSION, label_report
+from .loading import best_device, check_dtype, weights_revision
+from .observation_scores import label_statistics, label_targets, per_observation, states_from_chexbert
+from .reading import DEFAULT_MEMORY, ReadingCache, TextReader
+from .scorer import ReportScorer, ScorerOutput, check_pairs
+from .statistics import mean_statistics
+
+BACKENDS = ("chexbert", "rules")
+MAX_LENGTH = 512  # positions of the encoder; CheXbert reads the first 511 ids and [SEP] of a longer report
+# On a CPU, rows of a pass are padded to its longest: small passes of like rows waste least.
+_CPU_ROWS = 16
+
+
+class LabelReading(TypedDict):
+    """One report as CheXbert reads it.
+
+    Attributes:
+        classes: 14 head classes in the order of `OBSERVATIONS`: 0 blank, 1 positive, 2 negative, 3 uncertain.
+        cls: last hidden state of [CLS], float32 (768,); None where no network read.
+    """
+
+    classes: list[int]
+    cls: np.ndarray | None
+
+
+class CheXbertReader(TextReader[LabelReading]):
+    """Reads observations and a report vector with a converted CheXbert (`rrg metrics prepare chexbert`).
+
+    A report is read as published: line breaks become spaces, spaces are collapsed, and of more than 512 ids the first
+    511 and [SEP] remain. An empty report is [CLS] [SEP], on which the network still gives an answer.
+
+    Args:
+        model: folder or Hub id of a converted network with its tokenizer; the prepared folder by default.
+        revision: commit on the Hub.
+        device: "cuda", "cpu", ...; the first of cuda, mps and cpu that is there by default.
+        dtype: of the weights, "float32", "bfloat16" or "float16".
+        batch_size, max_tokens, memory, cache: see `TextReader`.
+
+    Raises:
+        CheckpointError: a folder without such a network, or whose tokenizer does not fit it.
+        ConfigError: no prepared network, or an unknown dtype.
+    """
+
+    name = "chexbert"
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        revision: str | None = None,
+        device: str | None = None,
+        dtype: str = "float32",
+        batch_size: int = 64,
+        max_tokens: int = 16_384,
+        memory: int = DEFAULT_MEMORY,
+        cache: ReadingCache | None = None,
+    ) -> None:
+        super().__init__(batch_size=batch_size, max_tokens=max_tokens, memory=memory, cache=cache)
+        import torch
+
+        weights = check_dtype(dtype)
+        where = _path_or_prepared(model)
+        self.device = torch.device(device or best_device())
+        self._model, self._tokenizer = _load(where, revision, weights)
+        self._model.to(self.device)
+        limit = int(self._model.config.max_position_embeddings)
+        self.max_length = min(MAX_LENGTH, limit)
+        self._encoded: dict[str, list[int]] = {}
+        self.model_name = Path(where).name if Path(where).is_dir() else where
+        self.revision = f"{weights_revision(where, self._model.config, revision)}/{dtype}"
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        plain = [" ".join(text.split()) for text in texts]
+        return self._tokenizer(plain, truncation=True, max_length=self.max_length)["input_ids"]
+
+    def lengths(self, texts: list[str]) -> list[int]:
+        """Ids of each text."""
+        self._encoded = dict(zip(texts, self._ids(texts), strict=True))  # read_batch comes for these next
+        return [len(self._encoded[text]) for text in texts]
+
+    def read_batch(self, texts: list[str]) -> list[LabelReading]:
+        rows = _CPU_ROWS if self.device.type == "cpu" else len(texts)
+        readings: list[LabelReading] = []
+        for start in range(0, len(texts), rows):
+            part = texts[start : start + rows]
+            encoded = [self._encoded.pop(text) if text in self._encoded else self._ids([text])[0] for text in part]
+            readings += self._read(encoded)
+        return readings
+
+    def _read(self, encoded: list[list[int]]) -> list[LabelReading]:
+        import torch
+
+        longest = max(map(len, encoded))
+        padding = self._tokenizer.pad_token_id
+        ids = torch.tensor([row + [padding] * (longest - len(row)) for row in encoded])
+        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in encoded])
+        with torch.inference_mode():
+            output = self._model(input_ids=ids.to(self.device), attention_mask=mask.to(self.device))
+        classes = output.logits.argmax(-1).cpu().tolist()
+        vectors = output.cls.float().cpu().numpy()
+        return [{"classes": row, "cls": vector.copy()} for row, vector in zip(classes, vectors, strict=True)]
+
+    def to_json(self, reading: LabelReading) -> Any:
+        vector = reading["cls"]
+        return {"classes": reading["classes"], "cls": None if vector is None else vector.tolist()}
+
+    def from_json(self, value: Any) -> LabelReading:
+        return {"classes": value["classes"], "cls": np.asarray(value["cls"], dtype=np.float32)}
+
+
+class RulesLabelReader(TextReader[LabelReading]):
+    """Reads observations by the rule labeller, without weights; there is no report vector."""
+
+    name = "rules"
+    revision = RULES_VERSION
+
+    def __init__(self, *, memory: int = DEFAULT_MEMORY, cache: ReadingCache | None = None) -> None:
+        super().__init__(memory=memory, cache=cache)
+
+    def read_batch(self, texts: list[str]) -> list[LabelReading]:
+        labels = [label_report(clean_report(text)) for text in texts]
+        return [{"classes": [STATE_TO_CHEXBERT[row[name]] for name in OBSERVATIONS], "cls": None} for row in labels]
+
+
+class CheXbertF1(ReportScorer):
+    """Precision, recall and F1 of the observations, over all 14 and over the top 5, in four averages.
+
+    Conventions of the literature as arguments: `f1chexbert` and RadEval count uncertain as positive (the default
+    here), cxrmate counts it as negative; both with zero_division 0. `f1chexbert`'s "accuracy" is
+    `chexbert_exact_match_top5`.
+
+    Args:
+        reader: `CheXbertReader`, or `RulesLabelReader`; the scores are then called `rules_...`.
+        policy: how uncertain becomes a binary target, a key of `rrg_hf.observations.UNCERTAINTY_POLICIES`.
+        zero_division: value of 0/0 in precision, recall and F1, so of a class without positives on either side.
+
+    Raises:
+        ConfigError: an unknown policy, or zero_division outside [0, 1].
+    """
+
+    name = "chexbert_f1"
+
+    def __init__(
+        self,
+        reader: TextReader[LabelReading],
+        *,
+        policy: str = DEFAULT_UNCERTAINTY_POLICY,
+        zero_division: float = 0.0,
+    ) -> None:
+        check_conventions(policy, zero_division)
+        self.reader = reader
+        self.policy = policy
+        self.zero_division = float(zero_division)
+        self.prefix = "rules" if reader.name == "rules" else "chexbert"
+        self.primary_key = f"{self.prefix}_micro_f1"
+
+    def readers(self) -> list[TextReader[Any]]:
+        return [self.reader]
+
+    def labels(self, texts: Sequence[str], *, persist: bool = False) -> list[Labels]:
+        """Label states of reports, by observation name."""
+        return [states_from_chexbert(reading["classes"]) for reading in self.reader(texts, persist=persist)]
+
+    def score(self, predictions: Sequence[str], references: Sequence[str]) -> ScorerOutput:
+        check_pairs(predictions, references)
+        truth, claimed = self.labels(references, persist=True), self.labels(predictions)
+        groups = [
+            label_statistics(truth, claimed, policy=self.policy, zero_division=self.zero_division, name=self.prefix)
+        ]
+        vectors = [
+            (first["cls"], second["cls"])
+            for first, second in zip(self.reader(references), self.reader(predictions), strict=True)
+        ]
+        if all(first is not None and second is not None for first, second in vectors):
+            cosines = np.array([_cosine(first, second) for first, second in vectors])
+            groups.append(mean_statistics({f"{self.prefix}_similarity": cosines}))
+        targets = label_targets(truth, self.policy)
+        positive = label_targets(claimed, self.policy) == 1
+        columns = {
+            f"{self.prefix}_missed": [_names(row) for row in (targets == 1) & ~positive],
+            f"{self.prefix}_invented": [_names(row) for row in (targets == 0) & positive],
+        }
+        return ScorerOutput(groups, columns=columns)
+
+    def compute(
+        self, predictions: Sequence[str], references: Sequence[str], *, per_sample: bool = False
+    ) -> dict[str, Any]:
+        """As in `ReportScorer`, and under "observations" the table per observation: precision, recall, f1, support
+        (positives in the references), predicted, tp, fp, fn and evaluated."""
+        result = super().compute(predictions, references, per_sample=per_sample)
+        statistics = label_statistics(
+            self.labels(references),
+            self.labels(predictions),
+            policy=self.policy,
+            zero_division=self.zero_division,
+            name=self.prefix,
+        )
+        table = per_observation(statistics.values.sum(axis=0), self.zero_division)
+        result["observations"] = {
+            name: {column: float(values[index]) for column, values in table.items()}
+            for index, name in enumerate(OBSERVATIONS)
+        }
+        return result
+
+    def protocol(self) -> dict[str, Any]:
+        protocol: dict[str, Any] = {
+            "metric": self.name,
+            "backend": self.reader.name,
+            "revision": self.reader.revision,
+            "direction": "higher is better",
+            "policy": self.policy,
+            "zero_division": self.zero_division,
+            "observations": list(OBSERVATIONS),
+            "top5": list(TOP_5),
+            "average": "named in each score: micro, macro, weighted (by support), samples (mean over studies)",
+        }
+        if isinstance(self.reader, CheXbertReader):
+            protocol |= {
+                "model": self.reader.model_name,
+                "text": f"line breaks and repeated spaces to one space; the first {self.reader.max_length} ids",
+                "similarity": "cosine of the last hidden states of [CLS]; 0 for a zero vector",
+            }
+        return protocol
+
+
+def check_conventions(policy: str, zero_division: float) -> None:
+    """Refuse conventions that do not exist, before a network is loaded.
+
+    Raises:
+        ConfigError: see `CheXbertF1`.
+    """
+    if policy not in UNCERTAINTY_POLICIES:
+        raise ConfigError(f"Unknown uncertainty policy {policy!r}. Use one of {sorted(UNCERTAINTY_POLICIES)}.")
+    number = isinstance(zero_division, (int, float)) and not isinstance(zero_division, bool)
+    if not number or not 0.0 <= zero_division <= 1.0:
+        raise ConfigError(f"zero_division is {zero_division!r}. Use a value from 0 to 1, usually 0 or 1.")
+
+
+def load_chexbert_f1(
+    backend: str | None = None,
+    model: str | os.PathLike[str] | None = None,
+    *,
+    policy: str = DEFAULT_UNCERTAINTY_POLICY,
+    zero_division: float = 0.0,
+    revision: str | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
+    batch_size: int = 64,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> CheXbertF1:
+    """CheXbert-F1 from settings.
+
+    Args:
+        backend: "chexbert" (default) or "rules".
+        model, revision, device, dtype, batch_size: see `CheXbertReader`.
+        policy, zero_division: see `CheXbertF1`.
+        cache_dir: folder for readings of references; None keeps none.
+
+    Raises:
+        ConfigError: an unknown setting, `model` beside "rules", or no prepared network.
+    """
+    if backend is not None and backend not in BACKENDS:
+        raise ConfigError(f"Unknown backend {backend!r}. Use one of {list(BACKENDS)}.")
+    check_conventions(policy, zero_division)
+    cache = None if cache_dir is None else ReadingCache(cache_dir)
+    reader: TextReader[LabelReading]
+    if backend == "rules":
+        if model is not None:
+            raise ConfigError(
+                f"backend 'rules' reads without a network, but model {str(model)!r} was given. Drop one."
+            )
+        reader = RulesLabelReader(cache=cache)
+    else:
+        reader = CheXbertReader(
+            model, revision=revision, device=device, dtype=dtype, batch_size=batch_size, cache=cache
+        )
+    return CheXbertF1(reader, policy=policy, zero_division=zero_division)
+
+
+def _path_or_prepared(model: str | os.PathLike[str] | None) -> str:
+    if model is not None and Path(model).exists():
+        return str(model)
+    from .artifacts import require_prepared
+
+    return str(require_prepared("chexbert", None if model is None else str(model)))
+
+
+def _load(where: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer
+
+    from ..modeling.chexbert import CheXbertConfig, CheXbertForReportLabeling
+
+    commit = revision or "main"
+    try:
+        settings: Mapping[str, Any] = CheXbertConfig.get_config_dict(where, revision=commit)[0]
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{where} has no readable config.json: {' '.join(str(error).split())[:300]}") from error
+    if settings.get("model_type") != CheXbertConfig.model_type:
+        raise CheckpointError(
+            f"{where} holds a {settings.get('model_type')!r} model, not a converted CheXbert. Convert the published "
+            "checkpoint with `rrg metrics prepare chexbert`."
+        )
+    try:
+        loaded: Any = CheXbertForReportLabeling.from_pretrained(
+            where, revision=commit, dtype=dtype, output_loading_info=True
+        )
+        tokenizer = AutoTokenizer.from_pretrained(where, revision=commit)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{where} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
+    model, report = loaded
+    wrong = sorted([*report["missing_keys"], *report["unexpected_keys"]])
+    if wrong:
+        raise CheckpointError(f"The weights of {where} do not fit its config.json; missing or unexpected: {wrong}.")
+    if model.config.observation_names != list(OBSERVATIONS):
+        raise CheckpointError(f"The heads of {where} are {model.config.observation_names}, not {list(OBSERVATIONS)}.")
+    if len(tokenizer) > model.config.vocab_size:
+        raise CheckpointError(
+            f"The tokenizer of {where} has {len(tokenizer)} entries, its network {model.config.vocab_size}."
+        )
+    return model.eval(), tokenizer
+
+
+def _cosine(first: Any, second: Any) -> float:
+    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float(first @ second) / norm if norm else 0.0
+
+
+def _names(row: np.ndarray) -> list[str]:
+    return [OBSERVATIONS[column] for column in np.flatnonzero(row)]
