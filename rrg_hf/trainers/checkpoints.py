@@ -6,14 +6,17 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from ..modeling.palm import PalmForReportGeneration
@@ -40,15 +43,17 @@ def load_palm(path: str | os.PathLike[str], **kwargs: Any) -> PalmForReportGener
     """
     from transformers import PreTrainedConfig
 
-    from ..modeling.palm import PalmForReportGeneration
+    from ..modeling.palm import PalmConfig, PalmForReportGeneration
 
     name = os.fspath(path)
     try:
         config, _ = PreTrainedConfig.get_config_dict(name)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:  # a config.json may hold any JSON
         raise CheckpointError(
             f"No model could be found at {name!r}. Give a folder with config.json and model.safetensors, or a Hub id."
         ) from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"config.json of {name} holds a {type(config).__name__}, not a configuration.")
     model_type = config.get("model_type")
     if model_type != "palm":
         kind = repr(model_type) if model_type else "an architecture that its config.json does not name"
@@ -56,10 +61,17 @@ def load_palm(path: str | os.PathLike[str], **kwargs: Any) -> PalmForReportGener
             f"{name} is a checkpoint of {kind}, not of PALM. A vision, text or decoder checkpoint enters through "
             "PalmForReportGeneration.from_backbones (`model: backbones:` in a YAML file)."
         )
+    overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in {item.name for item in fields(PalmConfig)}}
     loaded: Any
     try:
+        if overrides:  # built anew, since from_pretrained would set them without looking at them
+            kwargs["config"] = PalmConfig.from_dict({**config, **overrides})
+            kwargs["config"]._name_or_path = name
         loaded = PalmForReportGeneration.from_pretrained(name, output_loading_info=True, **kwargs)
-    except (OSError, RuntimeError, SafetensorError) as error:
+    # A setting of the wrong type or size can fail anywhere in the configuration.
+    except (
+        OSError, RuntimeError, SafetensorError, ValueError, TypeError, AttributeError, KeyError, StrictDataclassError
+    ) as error:  # fmt: skip
         reason = " ".join(str(error).split())[:300]
         raise CheckpointError(f"The PALM checkpoint {name} cannot be loaded: {reason}") from error
     model, info = loaded
@@ -91,6 +103,25 @@ def is_finished(folder: str | os.PathLike[str], stage: str) -> bool:
     """Whether the folder holds the final model of this stage, as opposed to nothing or checkpoints on the way."""
     metadata = read_metadata(folder)
     return bool(metadata and metadata.get("stage") == stage and metadata.get("finished"))
+
+
+def check_output_dir(folder: str | os.PathLike[str]) -> None:
+    """Make sure that a run can write its results, before it computes any.
+
+    Raises:
+        ConfigError: the folder, or one above it, is a file or cannot be written to.
+    """
+    path = Path(folder)
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise ConfigError(f"output_dir is {path}, but {existing} is a file. Choose another folder.")
+    try:
+        with tempfile.TemporaryDirectory(dir=existing, prefix=STAGING_PREFIX):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"output_dir is {path}, but {existing} cannot be written to ({error.strerror}). Choose another folder."
+        ) from error
 
 
 @contextmanager

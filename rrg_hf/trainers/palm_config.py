@@ -82,7 +82,32 @@ def _convert(name: str, value: Any, hint: Any, where: str) -> Any:
             return [part.strip() for part in value.split(",") if part.strip()]
         if isinstance(value, (list, tuple)):
             return [str(part) for part in value]
+        raise ConfigError(f"{where}.{name} wants a list of texts, not {value!r}.")
+    if str in options and not isinstance(value, (str, dict, list)):
+        raise ConfigError(f"{where}.{name} wants a text, not {value!r}.")
     return value
+
+
+def check_trackers(trackers: Collection[str]) -> None:
+    """Refuse trackers that do not exist or are not installed, before any compute.
+
+    Raises:
+        ConfigError: the first one that cannot work.
+    """
+    from transformers.integrations.integration_utils import (
+        INTEGRATION_TO_CALLBACK,
+        get_available_reporting_integrations,
+    )
+
+    for name in trackers:
+        if name in ("none", "all"):
+            continue
+        if name not in INTEGRATION_TO_CALLBACK:
+            near = difflib.get_close_matches(str(name), list(INTEGRATION_TO_CALLBACK), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else " Use none, trackio, wandb or tensorboard."
+            raise ConfigError(f"report_to names {name!r}, which is no tracker that transformers knows.{hint}")
+        if name not in get_available_reporting_integrations():
+            raise ConfigError(f"report_to names {name!r}, which is not installed. Run: pip install {name}")
 
 
 @dataclass
@@ -389,6 +414,7 @@ class PalmTrainingArguments(TrainingArguments):
                 "split the shared encoders of its stages. Remove the setting."
             )
         trackers = [self.report_to] if isinstance(self.report_to, str) else list(self.report_to or [])
+        check_trackers(trackers)
         if self.log_reports and not {"all", *TABLE_TRACKERS} & set(trackers):
             raise ConfigError(
                 f"log_reports sends a table, which needs one of {', '.join(TABLE_TRACKERS)} in report_to; it is "

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from huggingface_hub.errors import StrictDataclassError
 
-from ..errors import ConfigError
-from .checkpoints import is_finished, load_palm
+from ..errors import ConfigError, RrgError
+from .checkpoints import check_output_dir, is_finished, load_palm
 from .palm_config import STAGES, PalmTrainingArguments, check_keys
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class PalmRecipe:
         skipped = self.overrides.get("skip_stages", self.training.get("skip_stages")) or []
         if isinstance(skipped, str):
             skipped = [part.strip() for part in skipped.split(",")]
+        if not isinstance(skipped, (list, tuple)) or any(name not in STAGES for name in skipped):
+            raise ConfigError(f"skip_stages must name stages out of {', '.join(STAGES)}; it is {skipped!r}.")
         return [stage for stage in STAGES if stage not in skipped]
 
     def arguments(self, stage: str) -> PalmTrainingArguments:
@@ -146,6 +149,10 @@ def check_recipe(recipe: PalmRecipe) -> None:
             check_keys(list(settings), names - {"output_dir"}, f"stages.{stage}")
     check_keys(list(recipe.data), DATA_KEYS, "data")
     check_keys(list(recipe.model), MODEL_KEYS, "model")
+    _check_types(
+        recipe.data, "data", text=("train_dataset", "split", "eval_dataset", "eval_split"), flags=("streaming",)
+    )
+    _check_types(recipe.model, "model", text=("path", "processor"), blocks=("backbones", "config"))
     if not recipe.data.get("train_dataset"):
         raise ConfigError("data.train_dataset is missing: name the folder of a saved data set, or a Hub data set id.")
     sources = [name for name in ("path", "backbones") if recipe.model.get(name)]
@@ -159,9 +166,54 @@ def check_recipe(recipe: PalmRecipe) -> None:
     backbones = recipe.model.get("backbones")
     if backbones:
         check_keys(list(backbones), BACKBONE_KEYS, "model.backbones")
+        _check_types(backbones, "model.backbones", text=BACKBONE_KEYS)
         absent = [name for name in BACKBONE_KEYS if not backbones.get(name)]
         if absent:
             raise ConfigError(f"model.backbones lacks {', '.join(absent)}; PALM needs vision, text and decoder.")
+
+
+def _check_types(
+    block: Mapping[str, Any],
+    where: str,
+    *,
+    text: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    blocks: Sequence[str] = (),
+) -> None:
+    """Refuse values of the wrong kind; null is left to the caller.
+
+    Raises:
+        ConfigError: names the key, the value and the kind it should have.
+    """
+    for names, kind, wanted in ((text, str, "a text"), (flags, bool, "true or false"), (blocks, dict, "a block")):
+        for name in names:
+            value = block.get(name)
+            if value is not None and not isinstance(value, kind):
+                raise ConfigError(f"{where}.{name} must be {wanted}, not {value!r}.")
+
+
+def decoder_positions(recipe: PalmRecipe) -> int | None:
+    """Positions of the decoder that the recipe's model has or will have, read from configurations alone.
+
+    Returns:
+        None where a checkpoint's configuration cannot be read here; loading it will say why.
+    """
+    from transformers import PreTrainedConfig
+
+    settings = (recipe.model.get("config") or {}).get("decoder_config")
+    settings = settings if isinstance(settings, dict) else {}
+    source = recipe.model.get("path") or (recipe.model.get("backbones") or {}).get("decoder")
+    if source:
+        try:
+            found, _ = PreTrainedConfig.get_config_dict(source)
+        except (OSError, ValueError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        decoder = found.get("decoder_config", {}) if recipe.model.get("path") else found
+        settings = {**decoder, **settings} if isinstance(decoder, dict) else settings
+    positions = settings.get("n_positions", settings.get("max_position_embeddings", 1024))  # GPT2Config's default
+    return positions if isinstance(positions, int) else None
 
 
 def load_start(
@@ -201,10 +253,11 @@ def load_start(
             return model, PalmProcessor.from_backbones(**backbones)
         processor = PalmProcessor.from_pretrained(processor_path)
         return PalmForReportGeneration(PalmConfig(**_with_vocabularies(settings, processor))), processor
-    except (ValueError, OSError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"The model of the recipe cannot be built: {' '.join(str(error).split())}") from error
+    except RrgError:
+        raise
+    # A value of the wrong type can fail anywhere in the backbones' configurations.
+    except (ValueError, TypeError, AttributeError, KeyError, OSError, StrictDataclassError) as error:
+        raise ConfigError(f"The model of the recipe cannot be built: {' '.join(str(error).split())[:400]}") from error
 
 
 def _with_vocabularies(settings: dict[str, Any], processor: Any) -> dict[str, Any]:
@@ -260,6 +313,7 @@ def run_recipe(
 
     from ..data.pixel_cache import cache_pixel_values
     from ..modeling.palm import PalmProcessor
+    from .palm_stages import check_decoder_lengths
     from .palm_trainer import PalmTrainer
 
     stages = list(recipe.order if stages is None else stages)
@@ -276,6 +330,9 @@ def run_recipe(
                 "not finished there. Delete that folder to train both, or choose another output_dir."
             )
         say(f"{stage}: finished earlier in {folders[stage]}; delete that folder to train it again.")
+    check_output_dir(recipe.output_dir)
+    if "generate" in waiting:
+        check_decoder_lengths(arguments["generate"], decoder_positions(recipe))
     train_dataset, eval_dataset = load_data(recipe) if waiting else (None, None)
     cached = False
     for stage in waiting:

@@ -130,13 +130,25 @@ def fit_lengths(palm: PalmForReportGeneration, processor: PalmProcessor, args: P
             setattr(processor, name, limit)
     if args.stage != "generate":
         return
-    # BOS takes one position
+    check_decoder_lengths(args, decoder)
+
+
+def check_decoder_lengths(args: PalmTrainingArguments, positions: int | None) -> None:
+    """Refuse report lengths that the decoder has no room for.
+
+    Args:
+        args: of the generate stage.
+        positions: of the decoder; None if they are not known yet.
+
+    Raises:
+        ConfigError: `max_report_length` or `generation_max_new_tokens` does not fit.
+    """
     chosen = {"max_report_length": args.max_report_length or 0}
     if args.eval_generate_samples != 0:
-        chosen["generation_max_new_tokens"] = args.generation_max_new_tokens + 1
+        chosen["generation_max_new_tokens"] = args.generation_max_new_tokens + 1  # BOS takes one position
     for name, length in chosen.items():
-        if length > decoder:
-            raise ConfigError(f"{name} needs {length} positions, but the decoder has {decoder}. Lower {name}.")
+        if positions is not None and length > positions:
+            raise ConfigError(f"{name} needs {length} positions, but the decoder has {positions}. Lower {name}.")
 
 
 def build_stage_model(palm: PalmForReportGeneration, stage: str) -> nn.Module:

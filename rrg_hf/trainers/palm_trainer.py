@@ -32,6 +32,7 @@ from .checkpoints import (
     METADATA_NAME,
     STAGE_STATE_NAME,
     STAGING_PREFIX,
+    check_output_dir,
     explained,
     load_palm,
     publish_files,
@@ -154,6 +155,7 @@ class PalmTrainer(Trainer):
         self._processor = processing_class
         self.args = args
         self._output = Path(str(args.output_dir))
+        check_output_dir(self._output)
         train_dataset = self._prepare("train_dataset", train_dataset)
         if isinstance(eval_dataset, dict):
             eval_dataset = {key: self._prepare(f"eval_dataset[{key!r}]", part) for key, part in eval_dataset.items()}

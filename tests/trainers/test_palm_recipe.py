@@ -268,3 +268,94 @@ def test_training_arguments_are_public() -> None:
     import rrg_hf
 
     assert rrg_hf.PalmTrainingArguments is PalmTrainingArguments
+
+
+BAD_SETTINGS = {
+    "data.train_dataset=3": r"data\.train_dataset must be a text, not 3",
+    "data.train_dataset=[a]": r"data\.train_dataset must be a text",
+    "data.split=[a]": r"data\.split must be a text",
+    "data.eval_split={a: 1}": r"data\.eval_split must be a text",
+    "data.eval_dataset=true": r"data\.eval_dataset must be a text",
+    "data.streaming=maybe": r"data\.streaming must be true or false, not 'maybe'",
+    "data.streaming=1": r"data\.streaming must be true or false",
+    "data.trian_dataset=x": "did you mean 'train_dataset'",
+    "model.path=3": r"model\.path must be a text",
+    "model.config=3": r"model\.config must be a block",
+    "model.config=[1]": r"model\.config must be a block",
+    "model.backbones=x": r"model\.backbones must be a block",
+    "model.processor=3": r"model\.processor must be a text",
+    "model.config.fusion_dropout=9": "fusion_dropout",
+    "model.config.fusion_dropout=a": "fusion_dropout",
+    "model.config.num_prototypes=a": "num_prototypes",
+    "model.config.alignment=none": "alignment",
+    "model.config.fusion_droput=0.1": "fusion_dropout",
+    "model.path=nowhere": "nowhere",
+    "report_to=blah": "report_to names 'blah'",
+    "report_to=[tensorbord]": "did you mean 'tensorboard'|Did you mean 'tensorboard'",
+    "skip_stages=3": "skip_stages",
+    "skip_stages=[mem, 3]": "skip_stages",
+    "skip_stages=mme": "skip_stages",
+    "learning_rate=fast": "learning_rate",
+    "learning_rate=-1": "learning_rate",
+    "learning_rate=.nan": "learning_rate",
+    "num_train_epochs=two": "num_train_epochs",
+    "max_steps=1.5": "max_steps",
+    "seed=-1": "seed",
+    "seed=true": "seed",
+    "per_device_train_batch_size=0": "per_device_train_batch_size",
+    "section=4": "section",
+    "section=summary": "section",
+    "cleaning=soap": "soap",
+    "bf16=perhaps": "bf16",
+    "optim=adamm": "adamm",
+    "lr_scheduler_type=zigzag": "zigzag",
+    "save_strategy=sometimes": "sometimes",
+    "generation_max_new_tokens=100000": "100001 positions",
+    "stages.generate.generation_num_beams=0": "generation_num_beams",
+    "max_report_length=100000": "100000 positions",
+    "stages.mem.vision_learning_rate=0": "vision_learning_rate",
+    "deepspeed=x.json": "deepspeed",
+}
+
+
+@pytest.mark.parametrize("setting", BAD_SETTINGS)
+def test_a_setting_that_cannot_work_is_one_clear_error(
+    setting: str, recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "positions" in BAD_SETTINGS[setting]:
+        monkeypatch.setattr("rrg_hf.trainers.palm_recipe.load_data", lambda recipe: pytest.fail("data was loaded"))
+    with pytest.raises((ConfigError, CheckpointError, DataError), match=BAD_SETTINGS[setting]) as caught:
+        run_recipe(load_recipe(write(recipe, tmp_path), [setting]))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_output_dir_that_cannot_be_written_is_refused_first(recipe: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for place in ("file", "file/below"):
+        with pytest.raises(ConfigError, match="is a file"):
+            run_recipe(load_recipe(write(recipe, tmp_path), [f"output_dir={tmp_path / place}"]))
+    assert (tmp_path / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", '"palm"', '{"model_type": "palm"', '{"model_type": 7}'])
+def test_a_config_that_is_no_configuration_is_refused(content: str, palm_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(palm_dir, folder)
+    (folder / "config.json").write_text(content)
+    with pytest.raises(CheckpointError):
+        load_palm(folder)
+
+
+def test_a_checkpoint_with_a_wrong_value_or_without_weights_is_refused(palm_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(palm_dir, folder)
+    config = json.loads((folder / "config.json").read_text())
+    for key, value in (("fusion_dropout", 9), ("num_prototypes", "a"), ("decoder_config", 3), ("vision_config", [])):
+        (folder / "config.json").write_text(json.dumps({**config, key: value}))
+        with pytest.raises(CheckpointError, match="cannot be loaded"):
+            load_palm(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    next(folder.glob("*.safetensors")).unlink()
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_palm(folder)
