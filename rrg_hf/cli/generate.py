@@ -43,9 +43,9 @@ def generate(
 ) -> None:
     """Write a report for every radiograph.
 
-    Resumes: studies that the output already holds are left alone, if model and settings agree. Images that cannot be
-    read are skipped and listed (also in OUTPUT's .skipped.jsonl). The exit code is 0 if the output holds at least one
-    report, 1 if it holds none, 2 for a setting or an input that cannot work.
+    Resumes: studies that the output already holds are left alone, if model and settings agree. Images that are missing
+    or cannot be read are skipped and listed (also in OUTPUT's .skipped.jsonl). The exit code is 0 if the output holds
+    at least one report, 1 if it holds none, 2 for a setting or an input that cannot work.
     """
     from ..data.generation_inputs import collect_inputs
     from ..data.report_file import ReportFile

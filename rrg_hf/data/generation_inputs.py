@@ -61,11 +61,13 @@ def collect_inputs(sources: Sequence[str | os.PathLike[str]], *, split: str | No
         equal, suffixes and then folder names are added until they differ.
 
     Raises:
-        DataError: an input does not exist, a folder without images, an unknown or missing split, repeated study ids in
-            a data set, or nothing at all.
+        DataError: a folder or data set that does not exist, a folder without images, an unknown or missing split,
+            repeated study ids in a data set, or nothing at all. A missing image file is one only if nothing else is
+            there: it is listed as a study whose `read` fails, so that the others get their reports.
     """
     collected = CollectedInputs()
     files: list[tuple[Path, Path]] = []  # (file, folder that its id is relative to)
+    missing: list[Path] = []
     for source in sources:
         if not os.fspath(source):
             raise DataError("An input is empty (an unset variable?). Give image files, folders or data sets.")
@@ -83,8 +85,14 @@ def collect_inputs(sources: Sequence[str | os.PathLike[str]], *, split: str | No
             files.append((path, path.parent))
         elif _HUB_ID.fullmatch(os.fspath(source)) and path.suffix.lower() not in _RASTER_SUFFIXES | _DICOM_SUFFIXES:
             collected.studies += _dataset_studies(os.fspath(source), split)
+        elif path.suffix.lower() in _RASTER_SUFFIXES | _DICOM_SUFFIXES:
+            missing.append(path)  # skipped and listed when it is read, as an image that is damaged
         else:
             raise DataError(f"{source}: no such file or folder, and no Hub data set id.")
+    if missing and not files and not collected.studies:
+        others = f" ({len(missing)} missing files in all)" if missing[1:] else ""
+        raise DataError(f"{missing[0]}: no such file or folder{others}.")
+    files += [(path, path.parent) for path in missing]
     unique: dict[Path, tuple[Path, Path]] = {}
     for file, root in files:
         # Two links to one picture stay two studies: a store may keep equal pictures once.
@@ -146,6 +154,8 @@ def _starts_as_dicom(path: Path) -> bool:
 
 def _file_reader(path: Path) -> Callable[[], tuple[Image.Image, str | None]]:
     def read() -> tuple[Image.Image, str | None]:
+        if not path.exists():
+            raise DataError(f"{path.name}: no such file.")
         return read_image(path), None
 
     return read

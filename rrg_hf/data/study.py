@@ -8,6 +8,7 @@ from datasets import Features, Image, List, Value
 
 from ..observations import OBSERVATIONS
 
+# Of every source; one may add its own, as the phantom adds "test_shifted".
 SPLITS = ("train", "validation", "test")
 VIEWS = ("frontal", "lateral", "unknown")
 

@@ -547,6 +547,14 @@ NEUTRAL: list[str] = [
     r"(?:pleural|fissure|fracture|joint|paratracheal|paraspinal|mediastinal|midclavicular|mid clavicular|axillary"
     r"|mid axillary|midaxillary|junction|suture|skin|azygoesophageal|skin fold|base|bottom|first|straight|physeal"
     r"|growth|fat|midsternal) lines?",
+    # marks in the lung, not things put there: "faint lines at the base", "thin vertical line over the left chest"
+    r"(?:(?:faint|thin|fine|linear|curvilinear|reticular|parallel|transverse|vertical|horizontal|oblique|dense|sharp"
+    r"|white|dark|lucent|radiolucent|sclerotic|apical|basal|basilar|peripheral|subpleural|interlobular|deep sulcus"
+    r"|curved|short|long) )+lines?",
+    r"lines? (?:at|in|along|near) (?:the |both )?(?:(?:left|right|lung|lower|upper|mid|middle|peripheral) ){0,3}"
+    r"(?:bases?|apex|apices|lungs?|periphery|zones?|lobes?)",
+    r"(?:tube|line|wire|cord) ?(?:shaped|like)",
+    r"lead poisoning",
     r"line (?:drawn|with the|of )",
     r"(?:in|along the) line with",
     r"pleural plates?",

@@ -171,3 +171,14 @@ def test_a_folder_without_images_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(DataError, match=r"holds no images \(1 other files\)"):
         collect_inputs([tmp_path])
+
+
+def test_a_missing_image_does_not_stop_the_others(tmp_path: Path) -> None:
+    Image.new("L", (8, 8)).save(tmp_path / "there.png")
+    collected = collect_inputs([tmp_path / "gone.png", tmp_path / "there.png", tmp_path / "gone.dcm"])
+    by_name = {study.images[0]: study for study in collected.studies}
+    assert set(by_name) == {"gone.png", "there.png", "gone.dcm"}
+    assert by_name["there.png"].read()[0].size == (8, 8)
+    for name in ("gone.png", "gone.dcm"):
+        with pytest.raises(DataError, match=f"{name}: no such file"):
+            by_name[name].read()

@@ -1,11 +1,13 @@
 import csv
+import hashlib
 import json
 import time
 
 import pytest
 
+from rrg_hf.data.phantom import phantom_study
 from rrg_hf.observations import NO_FINDING, OBSERVATIONS, STATE_TO_CHEXPERT, LabelState
-from rrg_hf.text.rules import find_mentions, label_report
+from rrg_hf.text.rules import RULES_VERSION, find_mentions, label_report
 
 from .labelled_sentences import cases
 
@@ -200,3 +202,36 @@ def test_hostile_texts_take_linear_time(unit):
     start = time.process_time()
     label_report("No effusion " + unit * (250_000 // len(unit)) + "a")
     assert time.process_time() - start < 8.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Faint lines at the lung base.",
+        "A faint apical line.",
+        "Thin curvilinear lines in the periphery.",
+        "Vertical line over the left chest, likely skin fold.",
+        "Tube-shaped opacity.",
+        "History of lead poisoning.",
+    ],
+)
+def test_lines_and_tubes_that_nobody_put_there(text):
+    assert label_report(text)["Support Devices"] == LabelState.NOT_MENTIONED
+
+
+@pytest.mark.parametrize(
+    "text", ["Right IJ line tip in the SVC.", "Lines and tubes are unchanged.", "A line is present."]
+)
+def test_lines_that_somebody_put_there(text):
+    assert label_report(text)["Support Devices"] == LabelState.POSITIVE
+
+
+def test_the_version_of_the_rules_changes_with_what_they_read():
+    """Whoever changes a mention in these texts raises RULES_VERSION and the digest together."""
+    phantoms = (phantom_study(index, seed=11, size=64) for index in range(200))
+    texts = [text for text, _ in cases()] + [f"{study.findings} {study.impression}" for study in phantoms]
+    digest = hashlib.sha256()
+    for text in texts:
+        mentions = [(m.observation, m.state.value, m.start, m.end) for m in find_mentions(text)]
+        digest.update(json.dumps(mentions).encode())
+    assert (RULES_VERSION, digest.hexdigest()[:12]) == ("1", "447306aea9ae")
