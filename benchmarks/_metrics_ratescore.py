@@ -159,7 +159,9 @@ def _write(folder: Path, texts: Sequence[str]) -> None:
     )
     tagger = AutoModelForTokenClassification.from_config(config)
     with torch.no_grad():
-        tagger.classifier.weight.normal_(std=0.3)  # so that tags vary and entities are about as many as in real reports
+        tagger.classifier.weight.normal_(
+            std=0.3
+        )  # so that tags vary and entities are about as many as in real reports
         tagger.classifier.bias[tags.index("O")] += 6.0
     tagger.save_pretrained(folder / "ner")
     _mpnet_tokenizer(folder / "encoder", words)

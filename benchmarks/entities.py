@@ -238,7 +238,7 @@ def against_phantom(size: int) -> Counter[str]:
             wanted = [("side", fact.side), ("zone", fact.zone), ("severity", fact.severity)]
             for kind, value in wanted:
                 if value:
-                    spellings = {"left": ("left", "bilat", "bibas"), "right": ("right", "bilat", "bibas")}
+                    spellings = {"bilateral": ("bilat", "both", "bibas", "biap")}
                     stem = spellings.get(value, (value[:5],))
                     counts[kind, "all"] += 1
                     counts[kind, "found"] += any(word.startswith(stem) for group in groups for word in group)

@@ -15,6 +15,7 @@ from . import _auto
 
 if TYPE_CHECKING:
     from .data.images import read_image
+    from .modeling.chexbert import CheXbertConfig, CheXbertForReportLabeling
     from .modeling.lead import (
         LeadConfig,
         LeadInternVLForCausalLM,
@@ -36,6 +37,8 @@ __version__ = "0.1.0"
 
 # public name -> the module that defines it
 _PUBLIC = {
+    "CheXbertConfig": "modeling.chexbert",
+    "CheXbertForReportLabeling": "modeling.chexbert",
     "LeadConfig": "modeling.lead",
     "LeadInternVLForCausalLM": "modeling.lead",
     "LeadInternVLProcessor": "modeling.lead",
@@ -59,6 +62,8 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "CheXbertConfig",
+    "CheXbertForReportLabeling",
     "LeadConfig",
     "LeadInternVLForCausalLM",
     "LeadInternVLProcessor",

@@ -65,6 +65,13 @@ def _lead_configs() -> dict[str, Any]:
 
 
 def _register_configs() -> None:
+    models = getattr(sys.modules.get(f"{_AUTO}.modeling_auto"), "__spec__", None)
+    if not getattr(models, "_initializing", False):
+        _add_configs()
+    # else importing our configurations needs names that modeling_auto has yet to define: `_register_models` does it
+
+
+def _add_configs() -> None:
     from transformers import AutoConfig
 
     from .modeling.chexbert.configuration_chexbert import CheXbertConfig
@@ -89,6 +96,7 @@ def _register_models() -> None:
     from .modeling.palm.configuration_palm import PalmConfig
     from .modeling.radgraph.configuration_radgraph import RadGraphConfig
 
+    _add_configs()
     for mapping in (MODEL_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING):
         _register_on_first_use(
             mapping, CheXbertConfig, "modeling.chexbert.modeling_chexbert", "CheXbertForReportLabeling"

@@ -26,6 +26,7 @@ print("all four")
 ORDERS = {
     "package_first": "import rrg_hf",
     "package_then_auto": "import rrg_hf; from transformers import AutoModel",
+    "package_then_tagger": "import rrg_hf; from transformers import AutoModelForTokenClassification",
     "package_then_processor": "import rrg_hf; from transformers import AutoProcessor",
     "package_then_a_model": "import rrg_hf; from transformers import GPT2LMHeadModel",
     "package_then_trainer": "import rrg_hf; from transformers import Trainer",

@@ -6,8 +6,12 @@ import importlib.metadata
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import rrg_hf
 
@@ -76,3 +80,19 @@ def test_env_prints_versions_and_no_paths() -> None:
     assert result.returncode == 0, result.stderr
     assert f"rrg_hf             {rrg_hf.__version__}".split() == result.stdout.splitlines()[3].split()
     assert "/" not in result.stdout.replace("Linux", "")
+
+
+def test_lower_bounds_are_the_versions_that_were_tested() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML reader")
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    stated = [*project["dependencies"], *(line for name in ("metrics", "dicom", "report") for line in extras[name])]
+    bounds = {}
+    for line in stated:
+        requirement = Requirement(line)
+        (lowest,) = (part.version for part in requirement.specifier if part.operator == ">=")
+        bounds[canonicalize_name(requirement.name)] = Version(lowest)
+    lines = (root / "constraints-min.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    assert {canonicalize_name(name): Version(pin) for name, pin in pins.items()} == bounds

@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .evidence import EvidenceResult, evidence_test, occlude, region_masks
-    from .inputs import read_references, read_reports
+    from .inputs import read_pairs, read_references, read_reports
+    from .pair_index import PairSources
     from .protocol import Protocol
     from .result import EvaluationResult
     from .run import compare_reports, evaluate_reports
+    from .settings import ScoreSettings
+    from .shards import evaluate_shards
 
 # public name -> the module that defines it; lazy, so that the page or the evidence test alone loads only its own
 _PUBLIC = {
     "EvaluationResult": "result",
     "EvidenceResult": "evidence",
+    "PairSources": "pair_index",
     "Protocol": "protocol",
+    "ScoreSettings": "settings",
     "compare_reports": "run",
     "evaluate_reports": "run",
+    "evaluate_shards": "shards",
     "evidence_test": "evidence",
     "occlude": "evidence",
+    "read_pairs": "inputs",
     "read_references": "inputs",
     "read_reports": "inputs",
     "region_masks": "evidence",
@@ -29,11 +36,15 @@ _PUBLIC = {
 __all__ = [
     "EvaluationResult",
     "EvidenceResult",
+    "PairSources",
     "Protocol",
+    "ScoreSettings",
     "compare_reports",
     "evaluate_reports",
+    "evaluate_shards",
     "evidence_test",
     "occlude",
+    "read_pairs",
     "read_references",
     "read_reports",
     "region_masks",

@@ -42,6 +42,8 @@ _METRIC_NAMES = {
     "samples": "per-study",
 }
 # Label scores of the main table; the other averages are folded away below it.
+# how the keys of scores begin that compare words or their vectors
+TEXT_SCORES = ("bleu_", "rouge_", "cider", "meteor_", "bertscore_")
 KEY_LABEL_SCORES = (
     "rules_micro_f1",
     "rules_macro_f1",
@@ -219,7 +221,8 @@ def _score_table(split: str, systems: Mapping[str, Mapping[str, Any]]) -> dict[s
     folded = [key for key in labels if key not in KEY_LABEL_SCORES] if KEY_LABEL_SCORES[0] in labels else []
     groups = {
         "Clinical, by the rule labeller": sorted((key for key in labels if key not in folded), key=_label_order),
-        "Text overlap": [key for key in keys if key not in labels],
+        "Clinical, by networks": [key for key in keys if key not in labels and not key.startswith(TEXT_SCORES)],
+        "Text overlap": [key for key in keys if key.startswith(TEXT_SCORES)],
     }
     protocols = {system: _pairs(result.get("protocol") or {}) for system, result in systems.items()}
     first = next(iter(protocols.values()))

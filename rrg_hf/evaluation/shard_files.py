@@ -90,13 +90,16 @@ class ShardFolder:
         values = {"digest": self.digest, "n": n, "shards": shards, "fingerprint": self.fingerprint}
         write_atomically(self.folder / MANIFEST, json.dumps(values, indent=2) + "\n")
 
-    def write(self, number: int, study_ids: Sequence[str], systems: Sequence[ReportStatistics]) -> None:
+    def write(
+        self, number: int, study_ids: Sequence[str], systems: Sequence[ReportStatistics], *, rank: int = 0
+    ) -> None:
         """Keep a finished shard: first its rows per study (of the first system), then its statistics.
 
         Args:
             number: of the shard.
             study_ids: of its studies.
             systems: statistics of each system on them.
+            rank: of the process that scored it; kept for whoever looks into the folder.
         """
         lines = "".join(f"{to_json(row)}\n" for row in systems[0].rows(study_ids))
         write_atomically(self.rows(number), lines)
@@ -104,6 +107,7 @@ class ShardFolder:
         about = {
             "digest": self.digest,
             "n": len(study_ids),
+            "rank": rank,
             "systems": [_about(statistics) for statistics in systems],
         }
         arrays: dict[str, Any] = {

@@ -39,6 +39,12 @@ logger = logging.getLogger(__name__)
 DEFAULT_SHARD_SIZE = 5_000
 DEFAULT_RESAMPLING = Resampling()
 _POLL_S = 0.5
+# rank, number of processes, rank on this machine: torchrun and accelerate; the MPIs that accelerate knows
+_ENVIRONMENTS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+)
 _TELL_S = 60.0
 
 
@@ -58,20 +64,23 @@ class Processes:
 
     @classmethod
     def from_environment(cls) -> Processes:
-        """As `torchrun` and `accelerate launch` state it.
+        """As `torchrun`, `accelerate launch` and `mpirun` state it.
 
         Raises:
-            ConfigError: RANK and WORLD_SIZE contradict each other.
+            ConfigError: rank and number of processes contradict each other.
         """
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+        for names in _ENVIRONMENTS:
+            stated = [os.environ.get(name) for name in names]
+            if stated[0] is not None and stated[1] is not None:
+                break
+        else:
+            return cls()
         try:
-            rank, world, local = (
-                int(os.environ.get(name, default)) for name, default in zip(names, "010", strict=True)
-            )
+            rank, world, local = (int(value or 0) for value in stated)
         except ValueError as error:
-            raise ConfigError("RANK, WORLD_SIZE or LOCAL_RANK in the environment is not a number.") from error
+            raise ConfigError(f"Of {', '.join(names)} in the environment, one is not a number.") from error
         if not 0 <= rank < world:
-            raise ConfigError(f"RANK={rank} and WORLD_SIZE={world} in the environment do not fit together.")
+            raise ConfigError(f"{names[0]}={rank} and {names[1]}={world} in the environment do not fit together.")
         return cls(rank, world, local)
 
     @property
@@ -231,7 +240,7 @@ class _Run:
             else:
                 study_ids, systems, references = self._fetch(number)
                 statistics = self._score(systems, references)
-                self.folder.write(number, study_ids, statistics)
+                self.folder.write(number, study_ids, statistics, rank=self.processes.rank)
                 self.layout = statistics
             self._tell("shards", len(own))
         if kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -85,13 +86,13 @@ def _of_labeller(name: str, labellers: Collection[str]) -> bool:
 
 
 def _interval(score: Score) -> str:
-    if score["low"] is None or score["high"] is None:
+    if score["low"] is None or score["high"] is None or math.isnan(score["low"]):
         return ""
     return f"{score['low']:.3f} – {score['high']:.3f}"
 
 
 def _number(score: Score) -> str:
-    return "–" if score["value"] is None else f"{score['value']:.3f}"
+    return "–" if score["value"] is None or math.isnan(score["value"]) else f"{score['value']:.3f}"
 
 
 def _confidence(result: EvaluationResult) -> str:

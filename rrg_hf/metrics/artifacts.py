@@ -327,7 +327,7 @@ def _convert(
 def _convert_chexbert(name: str, path: Path, words: Any, revision: str | None, made: Path) -> None:
     from ..modeling.chexbert.convert_chexbert import convert_chexbert
 
-    convert_chexbert(path, words, made)
+    convert_chexbert(path, words, made, tokenizer_revision=revision)
 
 
 def _convert_radgraph(name: str, path: Path, words: Any, revision: str | None, made: Path) -> None:

@@ -6,6 +6,7 @@ The network reads the reports (`CheXbertReader`), or the rule labeller where no 
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from .loading import best_device, check_dtype, weights_revision
 from .observation_scores import label_statistics, label_targets, per_observation, states_from_chexbert
 from .reading import DEFAULT_MEMORY, ReadingCache, TextReader
 from .scorer import ReportScorer, ScorerOutput, check_pairs
-from .statistics import mean_statistics
+from .statistics import column_sums, mean_statistics
 
 BACKENDS = ("chexbert", "rules")
 MAX_LENGTH = 512  # positions of the encoder; CheXbert reads the first 511 ids and [SEP] of a longer report
@@ -41,7 +42,7 @@ class LabelReading(TypedDict):
 
     Attributes:
         classes: 14 head classes in the order of `OBSERVATIONS`: 0 blank, 1 positive, 2 negative, 3 uncertain.
-        cls: last hidden state of [CLS], float32 (768,); None where no network read.
+        cls: last hidden state of [CLS], float32 (768,); None where no network read or vectors were not asked for.
     """
 
     classes: list[int]
@@ -59,6 +60,7 @@ class CheXbertReader(TextReader[LabelReading]):
         revision: commit on the Hub.
         device: "cuda", "cpu", ...; the first of cuda, mps and cpu that is there by default.
         dtype: of the weights, "float32", "bfloat16" or "float16".
+        vectors: keep the [CLS] vectors, 3 KB a report; `chexbert_similarity` and RadCliQ need them.
         batch_size, max_tokens, memory, cache: see `TextReader`.
 
     Raises:
@@ -75,6 +77,7 @@ class CheXbertReader(TextReader[LabelReading]):
         revision: str | None = None,
         device: str | None = None,
         dtype: str = "float32",
+        vectors: bool = True,
         batch_size: int = 64,
         max_tokens: int = 16_384,
         memory: int = DEFAULT_MEMORY,
@@ -90,12 +93,18 @@ class CheXbertReader(TextReader[LabelReading]):
         self._model.to(self.device)
         limit = int(self._model.config.max_position_embeddings)
         self.max_length = min(MAX_LENGTH, limit)
+        self.vectors = bool(vectors)
         self._encoded: dict[str, list[int]] = {}
         self.model_name = Path(where).name if Path(where).is_dir() else where
         self.revision = f"{weights_revision(where, self._model.config, revision)}/{dtype}"
 
+    @property
+    def cache_name(self) -> str:
+        return super().cache_name + ("" if self.vectors else "-labels")
+
     def _ids(self, texts: list[str]) -> list[list[int]]:
-        plain = [" ".join(text.split()) for text in texts]
+        # half a surrogate pair is no character, and tokenizers stop at it
+        plain = [" ".join(text.encode("utf-8", "ignore").decode("utf-8").split()) for text in texts]
         return self._tokenizer(plain, truncation=True, max_length=self.max_length)["input_ids"]
 
     def lengths(self, texts: list[str]) -> list[int]:
@@ -122,15 +131,20 @@ class CheXbertReader(TextReader[LabelReading]):
         with torch.inference_mode():
             output = self._model(input_ids=ids.to(self.device), attention_mask=mask.to(self.device))
         classes = output.logits.argmax(-1).cpu().tolist()
+        if not self.vectors:
+            return [{"classes": row, "cls": None} for row in classes]
         vectors = output.cls.float().cpu().numpy()
         return [{"classes": row, "cls": vector.copy()} for row, vector in zip(classes, vectors, strict=True)]
 
     def to_json(self, reading: LabelReading) -> Any:
         vector = reading["cls"]
-        return {"classes": reading["classes"], "cls": None if vector is None else vector.tolist()}
+        packed = None if vector is None else base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+        return {"classes": reading["classes"], "cls": packed}
 
     def from_json(self, value: Any) -> LabelReading:
-        return {"classes": value["classes"], "cls": np.asarray(value["cls"], dtype=np.float32)}
+        packed = value["cls"]
+        vector = None if packed is None else np.frombuffer(base64.b64decode(packed), dtype="<f4")
+        return {"classes": value["classes"], "cls": vector}
 
 
 class RulesLabelReader(TextReader[LabelReading]):
@@ -152,7 +166,8 @@ class CheXbertF1(ReportScorer):
 
     Conventions of the literature as arguments: `f1chexbert` and RadEval count uncertain as positive (the default
     here), cxrmate counts it as negative; both with zero_division 0. `f1chexbert`'s "accuracy" is
-    `chexbert_exact_match_top5`.
+    `chexbert_exact_match_top5`; its label mode "rrg" is `label_targets(scorer.labels(texts))`, its mode
+    "classification" are the `STATE_TO_CHEXPERT` codes of `scorer.labels(texts)`.
 
     Args:
         reader: `CheXbertReader`, or `RulesLabelReader`; the scores are then called `rules_...`.
@@ -188,14 +203,16 @@ class CheXbertF1(ReportScorer):
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> ScorerOutput:
         check_pairs(predictions, references)
-        truth, claimed = self.labels(references, persist=True), self.labels(predictions)
+        of_references = self.reader(references, persist=True)
+        of_predictions = self.reader(predictions)
+        truth, claimed = (
+            [states_from_chexbert(reading["classes"]) for reading in readings]
+            for readings in (of_references, of_predictions)
+        )
         groups = [
             label_statistics(truth, claimed, policy=self.policy, zero_division=self.zero_division, name=self.prefix)
         ]
-        vectors = [
-            (first["cls"], second["cls"])
-            for first, second in zip(self.reader(references), self.reader(predictions), strict=True)
-        ]
+        vectors = [(a["cls"], b["cls"]) for a, b in zip(of_references, of_predictions, strict=True)]
         if all(first is not None and second is not None for first, second in vectors):
             cosines = np.array([_cosine(first, second) for first, second in vectors])
             groups.append(mean_statistics({f"{self.prefix}_similarity": cosines}))
@@ -207,20 +224,11 @@ class CheXbertF1(ReportScorer):
         }
         return ScorerOutput(groups, columns=columns)
 
-    def compute(
-        self, predictions: Sequence[str], references: Sequence[str], *, per_sample: bool = False
-    ) -> dict[str, Any]:
+    def result(self, output: ScorerOutput, *, per_sample: bool = False) -> dict[str, Any]:
         """As in `ReportScorer`, and under "observations" the table per observation: precision, recall, f1, support
         (positives in the references), predicted, tp, fp, fn and evaluated."""
-        result = super().compute(predictions, references, per_sample=per_sample)
-        statistics = label_statistics(
-            self.labels(references),
-            self.labels(predictions),
-            policy=self.policy,
-            zero_division=self.zero_division,
-            name=self.prefix,
-        )
-        table = per_observation(statistics.values.sum(axis=0), self.zero_division)
+        result = super().result(output, per_sample=per_sample)
+        table = per_observation(column_sums(output.groups[0].values), self.zero_division)
         result["observations"] = {
             name: {column: float(values[index]) for column, values in table.items()}
             for index, name in enumerate(OBSERVATIONS)
@@ -271,6 +279,7 @@ def load_chexbert_f1(
     device: str | None = None,
     dtype: str = "float32",
     batch_size: int = 64,
+    similarity: bool = True,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> CheXbertF1:
     """CheXbert-F1 from settings.
@@ -279,6 +288,7 @@ def load_chexbert_f1(
         backend: "chexbert" (default) or "rules".
         model, revision, device, dtype, batch_size: see `CheXbertReader`.
         policy, zero_division: see `CheXbertF1`.
+        similarity: also compare the [CLS] vectors, which are then kept.
         cache_dir: folder for readings of references; None keeps none.
 
     Raises:
@@ -297,7 +307,13 @@ def load_chexbert_f1(
         reader = RulesLabelReader(cache=cache)
     else:
         reader = CheXbertReader(
-            model, revision=revision, device=device, dtype=dtype, batch_size=batch_size, cache=cache
+            model,
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            vectors=similarity,
+            batch_size=batch_size,
+            cache=cache,
         )
     return CheXbertF1(reader, policy=policy, zero_division=zero_division)
 

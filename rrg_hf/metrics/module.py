@@ -55,6 +55,8 @@ class ReportMetric(evaluate.Metric):
         # Built before anything of evaluate's, so that a wrong setting or a missing model fails at load().
         self.scorer = self.build_scorer(**kwargs)
         super().__init__(config_name=config_name, **of_evaluate)
+        # evaluate derives the name from the class's; combined metrics prefix their keys with it
+        self._module_info.module_name = self.scorer.name
 
     @abstractmethod
     def build_scorer(self, **settings: Any) -> ReportScorer:

@@ -79,7 +79,10 @@ class ReportScorer(ABC):
         self, predictions: Sequence[str], references: Sequence[str], *, per_sample: bool = False
     ) -> dict[str, Any]:
         """Corpus scores by name, with "protocol", and "per_sample" (score name to one value or None per pair)."""
-        output = self.score(predictions, references)
+        return self.result(self.score(predictions, references), per_sample=per_sample)
+
+    def result(self, output: ScorerOutput, *, per_sample: bool = False) -> dict[str, Any]:
+        """What `compute` returns, from what `score` returned."""
         result: dict[str, Any] = dict(output.corpus())
         result.update(output.counts)
         if per_sample:

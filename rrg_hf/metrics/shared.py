@@ -209,8 +209,14 @@ class _Builder:
         return self._reader(BertScoreReader, cached=False, **options)
 
     def bertscore(self) -> ReportScorer:
-        from .bertscore import BertScore
+        from .bertscore import DEFAULT_LAYER, DEFAULT_MODEL, PUBLISHED_BASELINES, BertScore
 
         options = self._options("bertscore")
-        baseline = {"baseline": options.pop("baseline")} if "baseline" in options else {}
-        return BertScore(self._bertscore_reader(options), **baseline)
+        model = str(options.get("model", DEFAULT_MODEL)).rsplit("/", 1)[-1]
+        baseline = options.pop("baseline", model)
+        if baseline == model and (model, options.get("layer", DEFAULT_LAYER)) not in PUBLISHED_BASELINES:
+            raise ConfigError(
+                f"bertscore has no published baseline for {model!r} at this layer. Give bertscore.baseline: three "
+                "numbers [P, R, F], or null for raw scores."
+            )
+        return BertScore(self._bertscore_reader(options), baseline=baseline)

@@ -253,6 +253,7 @@ COORDINATION = re.compile(
     rf"(?:,(?: {_LOOSE})*|(?:, )?(?:and|or|nor|but|with|versus|vs|plus|/|&|to|as well as|along with|in addition to)"
     rf"(?: (?:and|or|nor|/|with|{_LOOSE}|{_HEDGE}))*)"
 )
+HEDGE = re.compile(rf"(?:, )?{_HEDGE}")
 # between two qualities or two sides that share a head
 SHARED = re.compile(r"(?:,|and|or|/|to|but|&)(?: (?:and|or|the))*")
 LOCATION = re.compile(

@@ -15,6 +15,7 @@ from .entities_lexicon import (
     FILLERS,
     FIXED,
     FUNCTION_WORDS,
+    HEDGE,
     LOCATION,
     PART_OF_DEVICE,
     PREDICATE,
@@ -359,6 +360,9 @@ def relate_phrases(phrases: Sequence[Phrase], gaps: Sequence[str]) -> None:
             _predicate(right, subject)
             if right.heads:
                 subject = list(right.subject)
+        elif subject and right.qualities and not right.heads and not right.sites and HEDGE.fullmatch(gap):
+            for quality in right.qualities:  # "markings, likely chronic": doubted, whatever the markings are
+                quality.relate(LOCATED_AT if subject[-1].is_anatomy else MODIFY, subject[-1])
         else:
             explained = None
             subject = list(right.subject)

@@ -77,11 +77,40 @@ def test_missing_predictions(files: Path) -> None:
         (["--policy", "x"], "Unknown uncertainty policy"),
         (["--bootstrap", "2"], "2 bootstrap resamples"),
         (["--allow-missing", "--versus", "x"], "drop --allow-missing"),
+        (["--seed", "-1"], "seed is -1"),
+        (["--set", "radgraph"], "is not METRIC.SETTING=VALUE"),
+        (["--set", "radgraph.backend=rules"], "the metric is not requested"),
+        (["--metrics", "radgraph", "--set", "radgraph.backend=rules", "--set", "radgraph.backend=x"], "given twice"),
     ],
 )
 def test_bad_settings(files: Path, arguments: list[str], message: str) -> None:
     done = run(files, *arguments)
     assert isinstance(done.exception, ConfigError) and message in str(done.exception)
+
+
+def test_clinical_metrics_and_shards_of_the_same_files(files: Path) -> None:
+    options = ["--metrics", "nlg,chexbert,radgraph,ratescore", "--set", "chexbert.backend=rules", "--set",
+               "radgraph.backend=rules", "--set", "radgraph.lowercase=false", "--set", "ratescore.backend=rules",
+               "--versus", str(files / "bad.jsonl"), "--per-sample", str(files / "rows.jsonl")]  # fmt: skip
+    done = run(files, *options)
+    assert done.exit_code == 0, done.output
+    assert "rules_radgraph_partial" in done.output and "Change against" in done.output
+    whole = EvaluationResult.load(files / "m.json", per_sample=files / "rows.jsonl")
+    assert whole.protocol.metrics == ["nlg", "rules", "radgraph", "ratescore"]
+    assert "rules_ratescore" in whole.per_sample[0] and whole.comparison["file"] == "bad.jsonl"
+    done = run(files, *options, "--shards", str(files / "shards"), "--shard-size", "2")
+    assert done.exit_code == 0, done.output
+    parts = EvaluationResult.load(files / "m.json", per_sample=files / "rows.jsonl")
+    assert parts.to_dict(per_sample=True) == whole.to_dict(per_sample=True)
+
+
+def test_references_in_the_reports_file(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"prediction": "Clear.", "reference": "Clear."}\n{"prediction": "Edema.", "reference": "Clear."}')
+    command = [str(path), "--metrics", "rules", "--bootstrap", "0", "-o", str(tmp_path / "m.json")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert EvaluationResult.load(tmp_path / "m.json").n == 2
 
 
 def test_settings_reach_the_protocol(files: Path) -> None:

@@ -26,9 +26,7 @@ def frequencies(folder: Path, references: list[list[str]], size: int) -> CiderFr
 
 
 @pytest.mark.parametrize("block", [1 << 18, 7])
-def test_cider_of_the_parts_is_cider_of_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
+def test_cider_of_the_parts_is_cider_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(cider_frequencies, "_BLOCK", block)
     hypotheses, references = tokens(120, 1), tokens(120, 2)
     whole = cider_per_study(hypotheses, references)

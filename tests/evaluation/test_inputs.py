@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rrg_hf.errors import DataError
-from rrg_hf.evaluation.inputs import read_references, read_reports
+from rrg_hf.evaluation.inputs import read_pairs, read_references, read_reports
 from rrg_hf.text.cleaning import is_missing
 
 
@@ -69,6 +69,25 @@ def test_other_encodings(tmp_path: Path) -> None:
     table.write_bytes(b"study_id,findings\na,\xe9\n")
     with pytest.raises(DataError, match="not UTF-8"):
         read_references(table)
+
+
+def test_names_of_files_may_be_in_capitals(tmp_path: Path) -> None:
+    rows = [
+        write(tmp_path / "R.CSV", "study_id,findings\na,Clear.\n"),
+        write(tmp_path / "R.JSONL", '{"study_id": "a", "findings": "Clear."}\n'),
+        write(tmp_path / "R.Json", '[{"id": "a", "findings": "Clear."}]'),
+    ]
+    assert all(read_references(path).texts == {"a": "Clear."} for path in rows)
+
+
+def test_pairs_in_one_file(tmp_path: Path) -> None:
+    lines = '{"prediction": "x", "reference": null, "source": "phantom"}\n\n'
+    lines += '{"study_id": 7, "report": "y", "reference": "z"}'
+    predicted, truth = read_pairs(write(tmp_path / "p.jsonl", lines))
+    assert predicted.reports == {"line 000000001": "x", "7": "y"}
+    assert truth.texts == {"line 000000001": None, "7": "z"} and truth.sources == ["phantom"]
+    with pytest.raises(DataError, match="no 'reference', only"):
+        read_pairs(write(tmp_path / "q.jsonl", '{"report": "x"}'))
 
 
 def test_csv_keeps_missing_cells_recognisable(tmp_path: Path) -> None:

@@ -172,6 +172,14 @@ def test_model_that_ignores_its_image_shows_in_the_diversity() -> None:
         ({"zero_division": -1}, "zero_division"),
         ({"bootstrap": 3}, "3 bootstrap resamples"),
         ({"confidence": 95}, "confidence level"),
+        ({"confidence": "95 %"}, "confidence is '95 %'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 0.5}, "seed is 0.5"),
+        ({"bootstrap": "many"}, "bootstrap is 'many'"),
+        ({"zero_division": "a"}, "zero_division is 'a'"),
+        ({"zero_division": True}, "zero_division is True"),
+        ({"clinical_cleaning": "porter"}, "clinical_cleaning 'porter'"),
+        ({"versus": REFERENCES, "allow_missing": True}, "both systems' reports"),
     ],
 )
 def test_settings_that_cannot_work_fail_before_compute(
@@ -192,6 +200,10 @@ def test_settings_that_cannot_work_fail_before_compute(
         ({"a": "x"}, {}, "no references"),
         ({"a": "x"}, {"a": "nan", "b": None}, "None of the 2 references has a findings text"),
         ({"a": "x"}, {"b": "Clear."}, r"ids like \['a'\].*like \['b'\]"),
+        (["x"], {"a": "Clear."}, "mappings of study id to text, not a list"),
+        ({"a": "x"}, ["Clear."], "not a list"),
+        ({"a": 7}, {"a": "Clear."}, "The text of study a is a int"),
+        ({"a": "x"}, {"a": ["Clear."]}, "The text of study a is a list"),
     ],
 )
 def test_nothing_to_score(predictions: Any, references: Any, message: str) -> None:
@@ -202,6 +214,26 @@ def test_nothing_to_score(predictions: Any, references: Any, message: str) -> No
 def test_phantom_and_real_data_are_not_mixed() -> None:
     with pytest.raises(DataError, match=r"mix phantom studies with \['iu_xray'\]"):
         quick(REFERENCES, REFERENCES, sources=["phantom", "iu_xray"])
+
+
+def test_comparison_comes_with_the_scores() -> None:
+    references = {f"s{i}": text for i, text in enumerate(list(REFERENCES.values()) * 6)}
+    worse = dict.fromkeys(references, "The lungs are clear.")
+    result = quick(references, references, versus=worse)
+    assert result.comparison["resamples"] == 50 and result.comparison["permutations"] == 1000
+    alone = compare_reports(worse, references, references, resamples=50)
+    assert result.comparison["scores"] == {name: entry.to_dict() for name, entry in alone.items()}
+    with pytest.raises(DataError, match="no prediction"):
+        quick(references, references, versus={"s0": "Clear."})
+    with pytest.raises(TypeError, match=r"Unknown settings \['tokeniser'\]"):
+        quick(references, references, tokeniser="ptb")
+
+
+def test_labeller_and_its_version() -> None:
+    from rrg_hf.text.rules import RULES_VERSION
+
+    assert quick(REFERENCES, REFERENCES).protocol.labeller_version == f"rules {RULES_VERSION}"
+    assert quick(REFERENCES, REFERENCES, metrics=["nlg"]).protocol.labeller == ""
 
 
 def test_messages_hold_no_report_text(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -10,7 +11,7 @@ from rrg_hf.errors import ConfigError, DataError
 from rrg_hf.evaluation import significance
 from rrg_hf.evaluation.significance import bootstrap_intervals, bootstrap_sums, compare_statistics
 from rrg_hf.metrics.nlg import bleu_statistics
-from rrg_hf.metrics.statistics import StudyStatistics, divide, mean_statistics
+from rrg_hf.metrics.statistics import StudyStatistics, divide, mean_statistics, optional_mean_statistics
 
 
 def random_texts(n: int, seed: int) -> list[list[str]]:
@@ -125,6 +126,43 @@ def test_thousand_resamples_of_a_test_split_take_seconds() -> None:
 def test_settings_that_make_no_interval(resamples: int, confidence: float) -> None:
     with pytest.raises(ConfigError):
         bootstrap_intervals([ratio_statistics(0)], resamples=resamples, confidence=confidence)
+
+
+def test_studies_without_a_score_are_left_out_of_both_tests() -> None:
+    rng = np.random.default_rng(2)
+    worse = rng.uniform(0, 1, size=60)
+    better = worse + 0.2
+    worse[:5] = better[50:] = np.nan
+    first, second = (optional_mean_statistics({"x": values}) for values in (worse, better))
+    entry = compare_statistics([first], [second], resamples=300, permutations=300)["x"]
+    assert entry.first == pytest.approx(np.nanmean(worse)) and entry.p_permutation < 0.05 and entry.low > 0
+    none = optional_mean_statistics({"x": np.full(60, np.nan)})
+    entry = compare_statistics([first], [none], resamples=20, permutations=20)["x"]
+    assert all(math.isnan(value) for value in (entry.second, entry.difference, entry.low, entry.p_permutation))
+    assert all(map(math.isnan, bootstrap_intervals([none], resamples=20)["x"]))
+
+
+def test_statistics_on_disk_give_the_same_bits() -> None:
+    class Rows:
+        """Rows that only hand out slices, as those of shards do."""
+
+        def __init__(self, values: np.ndarray) -> None:
+            self.values, self.shape = values, values.shape
+
+        def __len__(self) -> int:
+            return len(self.values)
+
+        def __getitem__(self, rows: slice) -> np.ndarray:
+            return self.values[rows].copy()
+
+    rng = np.random.default_rng(0)
+    groups = [mean_statistics({"x": rng.normal(size=20_000)}), mean_statistics({"x": rng.normal(size=20_000)})]
+    stored: list[StudyStatistics] = [StudyStatistics(Rows(group.values), group.score) for group in groups]  # type: ignore[arg-type]
+    assert stored[0].corpus() == groups[0].corpus()
+    settings = {"resamples": 20, "permutations": 20}
+    assert compare_statistics(stored[:1], stored[1:], **settings) == compare_statistics(
+        groups[:1], groups[1:], **settings
+    )
 
 
 def test_systems_on_different_studies_are_refused() -> None:

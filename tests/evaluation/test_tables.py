@@ -36,6 +36,15 @@ def test_tables_without_bootstrap_or_rules() -> None:
     assert "BLEU-1" in text and "interval" not in text and "Per observation" not in text
 
 
+def test_clinical_metrics_have_a_table() -> None:
+    options = {"radgraph": {"backend": "rules"}, "ratescore": {"backend": "rules"}}
+    metrics = ["radgraph", "ratescore", "rules"]
+    text = rendered(result_tables(evaluate_reports(TEXTS, TEXTS, metrics=metrics, options=options, bootstrap=50)))
+    assert "Clinical metrics, 2 studies" in text and "rules_radgraph_partial" in text and "…" not in text
+    assert "rules_radgraph_partial_recall" not in text and "micro, top 5" in text
+    assert "radgraph: backend rules" in text and "BLEU" not in text
+
+
 def test_comparison_table() -> None:
     compared = compare_reports(dict(TEXTS, b="Clear."), TEXTS, TEXTS, resamples=20, permutations=20)
     text = rendered([comparison_table(compared)])

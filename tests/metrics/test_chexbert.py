@@ -191,6 +191,65 @@ def test_an_empty_report_counts_and_misses_everything() -> None:
     assert result["rules_micro_recall"] == 0.5
 
 
+def test_uncertain_counts_as_the_named_policy_says() -> None:
+    """Head classes ref=[1,3,2,0], hyp=[1,2,3,0] of one observation over four reports."""
+    column = OBSERVATIONS.index("Edema")
+
+    def reports(classes: list[int], name: str) -> dict[str, list[int]]:
+        return {f"{name}{i}": [value if c == column else 0 for c in range(14)] for i, value in enumerate(classes)}
+
+    truth, claimed = reports([1, 3, 2, 0], "ref"), reports([1, 2, 3, 0], "hyp")
+    for policy, f1 in (("uncertain_as_negative", 1.0), ("uncertain_as_positive", 0.5)):
+        result = CheXbertF1(Fixed({**truth, **claimed}), policy=policy).compute(list(claimed), list(truth))
+        assert result["observations"]["Edema"]["f1"] == f1
+        assert result["chexbert_micro_f1"] == f1
+        assert result["protocol"]["policy"] == policy
+
+
+def test_absent_classes_count_as_zero_division_says() -> None:
+    """Perfect predictions of two reports, one observation present once: every average says what it averages."""
+    classes = {"a": [0, 1, *[0] * 12], "b": [0] * 14}
+    for zero, macro, samples in ((0.0, 1 / 14, 0.5), (1.0, 1.0, 1.0)):
+        result = CheXbertF1(Fixed(classes), zero_division=zero).compute(list(classes), list(classes))
+        assert result["chexbert_micro_f1"] == result["chexbert_weighted_f1"] == 1.0
+        assert result["chexbert_macro_f1"] == pytest.approx(macro)
+        assert result["chexbert_samples_f1"] == samples
+        assert [row["support"] for row in result["observations"].values()] == [0, 1, *[0] * 12]
+        assert result["protocol"]["zero_division"] == zero
+
+
+def test_vectors_are_kept_only_when_asked_for(tiny_chexbert: Path, tmp_path: Path) -> None:
+    reports = ["Small effusion.", "Edema.", ""]
+    cache = ReadingCache(tmp_path)
+    labels_only = CheXbertReader(tiny_chexbert, vectors=False, cache=cache)
+    both = CheXbertReader(tiny_chexbert, cache=cache)
+    for _ in range(2):  # the second time from the disk
+        without, with_vectors = labels_only(reports, persist=True), both(reports, persist=True)
+        assert [row["classes"] for row in without] == [row["classes"] for row in with_vectors]
+        assert all(row["cls"] is None for row in without)
+        assert all(row["cls"] is not None and row["cls"].shape == (128,) for row in with_vectors)
+        labels_only, both = (CheXbertReader(tiny_chexbert, vectors=v, cache=cache) for v in (False, True))
+    scorer = load_chexbert_f1(model=tiny_chexbert, similarity=False)
+    result = scorer.compute(reports, reports)
+    assert "chexbert_similarity" not in result and result["chexbert_exact_match"] == 1.0
+
+
+def test_texts_beyond_the_memory_are_still_read_once(tiny_chexbert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = CheXbertReader(tiny_chexbert, memory=1)
+    rows: list[int] = []
+    read = reader._read
+    monkeypatch.setattr(reader, "_read", lambda encoded: rows.append(len(encoded)) or read(encoded))
+    CheXbertF1(reader).compute(["Edema.", "Heart.", "Tube."], ["Left.", "Right.", "Small."], per_sample=True)
+    assert sum(rows) == 6
+
+
+def test_characters_that_are_none(tiny_chexbert: Path) -> None:
+    """Half a surrogate pair, a NUL and words that look like the tokenizer's own marks are read, not an error."""
+    reader = CheXbertReader(tiny_chexbert)
+    halved, plain, *_ = reader(["heart \ud800 edema", "heart edema", "\x00", "[SEP] heart [PAD]"])
+    assert halved["classes"] == plain["classes"]
+
+
 def test_bad_settings_fail_before_anything_is_read(tiny_chexbert: Path, tmp_path: Path) -> None:
     for settings, message in (
         ({"backend": "bert"}, "Unknown backend 'bert'"),

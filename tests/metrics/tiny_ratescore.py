@@ -44,7 +44,10 @@ PAIRS = [
     ("No effusion. Effusion. no effusion.", "Effusion. No Effusion. effusion"),
     ("There is mild cardiomegaly; lungs are clear - no edema.", "There is no cardiomegaly and the lungs are clear."),
     ("胸部X线 lungs clear. Größe normal.", "Lungs clear, Größe normal"),
-    ("Impression: 1. Stable. 2. Left effusion, 5 cm. 3. Edema", "Dr. Smith reviewed. Left effusion approx. 5 cm vs. 3"),
+    (
+        "Impression: 1. Stable. 2. Left effusion, 5 cm. 3. Edema",
+        "Dr. Smith reviewed. Left effusion approx. 5 cm vs. 3",
+    ),
     ("Right upper lobe nodule and left lower lobe nodule.", "Left lower lobe nodules and right upper lobe nodule."),
     ("Pneumothorax, large. Unchanged tube.", "Large left pneumothorax. Tube unchanged. Small right pneumothorax."),
 ]

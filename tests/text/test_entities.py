@@ -97,12 +97,12 @@ Prominence of the right hilum may reflect adenopathy. | Prominence:DP@hilum~aden
 Blunting of the left costophrenic angle, compatible with small effusion or thickening. | Blunting:DP@angle~effusion~thickening left:A>angle costophrenic:A>angle angle:A small:U>effusion effusion:U thickening:U
 The trachea is midline. | trachea:A midline:DP@trachea
 The previously seen right upper lobe opacity has resolved. | right:A>lobe upper:A>lobe lobe:A opacity:DA@lobe
-Increased interstitial markings bilaterally, likely chronic. | Increased:DP>markings interstitial:DP>markings markings:DP@bilaterally bilaterally:A chronic:DP>markings
+Increased interstitial markings bilaterally, likely chronic. | Increased:DP>markings interstitial:DP>markings markings:DP@bilaterally bilaterally:A chronic:U>markings
 Flattened diaphragms, consistent with COPD. | Flattened:DP@diaphragms~COPD diaphragms:A COPD:DP
 Pleural effusion: none. | Pleural:A effusion:DA@Pleural
 If clinical concern persists, CT may be obtained to evaluate for pneumonia. | pneumonia:U
 The pulmonary vasculature is not engorged. | pulmonary:A>vasculature vasculature:A engorged:DA@vasculature
-Opacity in the right mid and lower lung. | Opacity:DP@lung right:A>lung mid:A lower:A>lung lung:A
+Opacity in the right mid and lower lung. | Opacity:DP@lung right:A>lung mid:A>lung lower:A>lung lung:A
 """  # noqa: E501
 SHORT = {"ANAT-DP": "A", "OBS-DP": "DP", "OBS-DA": "DA", "OBS-U": "U"}
 MARKS = {"modify": ">", "located_at": "@", "suggestive_of": "~"}
@@ -176,9 +176,9 @@ def slow_words(text: str) -> list[str]:
 
 PIECES = st.sampled_from(
     ["no", "small", "left", "lower lobe", "effusion", "pneumothorax", ".", ",", "and", "or", "of the", "in the", "is",
-     "heart size", "normal", "may represent", "pneumonia", "2.5 cm", "above", "carina", "ET tube", "tip", "with", "XXXX",
-     "\n", "___", ";", "likely", "cannot be excluded", "mildly", "enlarged", "within normal limits", "é", "İ", "—",
-     "Indication:", "Findings:", "resolved", "both", "T8", "but", "right", "stable", "change", "lungs", "clear"]
+     "heart size", "normal", "may represent", "pneumonia", "2.5 cm", "above", "carina", "ET tube", "tip", "with",
+     "XXXX", "\n", "___", ";", "likely", "cannot be excluded", "mildly", "enlarged", "within normal limits", "é", "İ",
+     "—", "Indication:", "Findings:", "resolved", "both", "T8", "but", "right", "stable", "change", "lungs", "clear"]
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ Args:
     references (list of str): reference reports in the same order.
     per_sample (bool): also return every score of each pair.
 Settings of `evaluate.load`:
-    backend: "radgraph-xl" (default), "radgraph", "modern-radgraph-xl", "echograph", or "rules", which needs no weights.
+    backend: "radgraph-xl" (default), "radgraph", "modern-radgraph-xl", "echograph", or "rules", without weights.
     model: folder or Hub id of a converted network; by default the prepared one.
     lowercase: True compares entity tokens in lower case; False gives the numbers of radgraph 0.1.18.
     revision, device, dtype, batch_size, cache_dir: see `rrg_hf.metrics.radgraph.load_graph_reader`.

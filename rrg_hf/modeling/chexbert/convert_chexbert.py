@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import re
 import shutil
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ logger = logging.get_logger(__name__)
 _PREFIX = "module."  # the checkpoint was saved from DataParallel
 _POSITION_IDS = "bert.embeddings.position_ids"  # a buffer that older transformers saved
 _HEAD_SIZE = 64  # of BERT in all published sizes
+_ABOUT = "conversion.json"
 
 
 def convert_chexbert(
@@ -40,7 +41,8 @@ def convert_chexbert(
     Args:
         checkpoint: the .pth file, {"epoch", "model_state_dict", "optimizer_state_dict"}.
         tokenizer: folder or Hub id of its tokenizer (bert-base-uncased).
-        output_dir: new folder for config.json, model.safetensors and the tokenizer.
+        output_dir: new folder for config.json, model.safetensors and the tokenizer. One that this function already
+            made from the same file with the same settings is kept as it is.
         num_attention_heads: of the encoder; hidden size / 64 by default.
         tokenizer_revision: commit of `tokenizer` on the Hub.
         overwrite: replace `output_dir`.
@@ -53,7 +55,11 @@ def convert_chexbert(
             the wrong shape or not finite; a tokenizer of another size; an `output_dir` that holds something.
     """
     source, target = Path(checkpoint), Path(output_dir)
+    if not source.is_file():
+        raise ValueError(f"{source} is no file. Give the published chexbert.pth.")
     if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
+        if _made_before(target, source, tokenizer, tokenizer_revision, num_attention_heads):
+            return target
         raise ValueError(f"{target} is not empty. Choose another folder, or pass overwrite=True.")
     state, left_out = _read(source)
     config = _config(state, num_attention_heads)
@@ -64,18 +70,23 @@ def convert_chexbert(
             "bert-base-uncased's."
         )
     model = _model(config, state)
-    about = {"checkpoint": source.name, "sha256": _sha256(source), "left_out": left_out}
+    about = {
+        "checkpoint": source.name,
+        "sha256": _sha256(source),
+        **_settings(tokenizer, tokenizer_revision, num_attention_heads),
+        "left_out": left_out,
+    }
     _write(model, words, target, about)
     return target
 
 
 def _read(source: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
     """Weights by name without the prefix, and the names of what was left out."""
-    if not source.is_file():
-        raise ValueError(f"{source} is no file. Give the published chexbert.pth.")
     try:
-        content = torch.load(source, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, OSError, ValueError) as error:
+        # only the zip layout can be mapped; checkpoints of torch before 1.6 are one pickle
+        mapped = zipfile.is_zipfile(source)
+        content = torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as error:  # damaged bytes can stop the reader anywhere
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise ValueError(
             f"{source.name} cannot be read as a checkpoint of weights ({reason}). Was the download cut short? "
@@ -142,6 +153,26 @@ def _model(config: CheXbertConfig, state: dict[str, torch.Tensor]) -> CheXbertFo
     return model.eval()
 
 
+def _settings(tokenizer: Any, tokenizer_revision: str | None, num_attention_heads: int | None) -> dict[str, Any]:
+    """What else decides the result. Of a tokenizer folder only the name: records hold no paths of a machine."""
+    name = os.fspath(tokenizer)
+    return {
+        "tokenizer": Path(name).name if Path(name).is_dir() else name,
+        "tokenizer_revision": tokenizer_revision,
+        "num_attention_heads": num_attention_heads,
+    }
+
+
+def _made_before(target: Path, source: Path, *settings: Any) -> bool:
+    """Whether the folder is this conversion's own result; it is moved into place last, so it is then whole."""
+    try:
+        about = json.loads((target / _ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    same = {name: about.get(name) for name in _settings(*settings)} == _settings(*settings)
+    return same and about.get("sha256") == _sha256(source) and (target / "model.safetensors").is_file()
+
+
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -157,7 +188,7 @@ def _write(model: CheXbertForReportLabeling, tokenizer: Any, target: Path, about
         new, old = Path(scratch) / "new", Path(scratch) / "old"
         model.save_pretrained(new)
         tokenizer.save_pretrained(new)
-        (new / "conversion.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        (new / _ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         if target.exists():
             target.replace(old)
         new.replace(target)

@@ -173,6 +173,33 @@ def test_files_that_are_no_checkpoint(tmp_path: Path, checkpoint: Path, tokenize
         convert_chexbert(tmp_path / "nothing.pth", tokenizer_folder, tmp_path / "out")
 
 
+def test_a_second_conversion_of_the_same_file_changes_nothing(
+    tmp_path: Path, checkpoint: Path, tokenizer_folder: Path
+) -> None:
+    target = convert_chexbert(checkpoint, tokenizer_folder, tmp_path / "out")
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in target.iterdir()}
+    assert convert_chexbert(checkpoint, tokenizer_folder, target) == target
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in target.iterdir()} == before
+    again = convert_chexbert(checkpoint, tokenizer_folder, tmp_path / "again")
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {n: c for n, (c, _) in before.items()}
+    other = make_checkpoint(tmp_path / "other.pth", **{"module.linear_heads.0.bias": torch.zeros(4)})
+    with pytest.raises(ValueError, match="not empty"):
+        convert_chexbert(other, tokenizer_folder, target)
+
+
+def test_checkpoints_of_torch_before_1_6(tmp_path: Path, converted: Path, tokenizer_folder: Path) -> None:
+    """CheXbert was trained with torch 1.4, whose files are one pickle and no zip archive."""
+    old = make_checkpoint(tmp_path / "old.pth", zipped=False)
+    target = convert_chexbert(old, tokenizer_folder, tmp_path / "out")
+    assert (target / "model.safetensors").read_bytes() == (converted / "model.safetensors").read_bytes()
+    cut = tmp_path / "cut.pth"
+    for size in (0, 30, old.stat().st_size // 3, old.stat().st_size - 50):
+        cut.write_bytes(old.read_bytes()[:size])
+        with pytest.raises(ValueError, match="cut short"):
+            convert_chexbert(cut, tokenizer_folder, tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
 def test_code_in_a_checkpoint_is_never_run(tmp_path: Path, tokenizer_folder: Path) -> None:
     marker = tmp_path / "ran"
     writer = (
@@ -193,7 +220,11 @@ def test_output_folder_and_tokenizer_are_checked(
     tmp_path: Path, checkpoint: Path, converted: Path, tokenizer_folder: Path, vocab_size: int
 ) -> None:
     with pytest.raises(ValueError, match="not empty"):
-        convert_chexbert(checkpoint, tokenizer_folder, converted)
+        convert_chexbert(checkpoint, tokenizer_folder, converted, num_attention_heads=4)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    with pytest.raises(ValueError, match="not empty"):
+        convert_chexbert(checkpoint, tokenizer_folder, tmp_path / "mine")
     small = make_checkpoint(tmp_path / "small.pth", vocab_size - 1)
     with pytest.raises(ValueError, match="entries"):
         convert_chexbert(small, tokenizer_folder, tmp_path / "out")
@@ -247,7 +278,8 @@ def test_loads_alone_as_custom_code(converted: Path, tmp_path: Path) -> None:
         cwd=tmp_path,
         check=True,
     )
-    expected = float(model.eval()(input_ids=torch.tensor([[2, 7, 9, 3]])).logits[0, :13].sum())
+    with torch.no_grad():
+        expected = float(model.eval()(input_ids=torch.tensor([[2, 7, 9, 3]])).logits[0, :13].sum())
     assert float(done.stdout.strip().splitlines()[-1]) == pytest.approx(expected, abs=1e-3)
 
 
