@@ -1,8 +1,8 @@
 """RaTEScore's share of `benchmarks/metrics.py`: real geometry, random weights, tokenizers made from the texts.
 
-The limit is what the bare RaTE-NER network of transformers (no position cache) can do on the same distinct texts in its
-own best length-bucketed forward, tokenizing, splitting, decoding and the second network left out. It is taken three
-ways, as whole reports, as all their sentences and as their distinct sentences; `encoder_s` is the fastest of the three.
+The limit is what the bare RaTE-NER network of transformers (no position cache) can do on the same distinct texts in
+its own best length-bucketed forward, tokenizing, splitting, decoding and the second network left out. It is taken
+three ways, as whole reports, as all their sentences and as their distinct sentences; `encoder_s` is the fastest.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def run(texts: Sequence[str], *, sentences: str = "pyrush") -> dict[str, Any]:
     Returns:
         "encoder_s": the limit; "reader_s": the whole score of all pairs, second network included; "one_by_one_s": the
         same networks the published way, one sentence and one report at a time on both sides, extrapolated from a part
-        of the pairs; "ratio_to_encoder" and "ratio_to_single": speed as a fraction of the first, multiple of the other;
-        and the parts these come from.
+        of the pairs; "ratio_to_encoder" and "ratio_to_single": speed as a fraction of the first, multiple of the
+        other; and the parts these come from.
     """
     texts = list(texts)
     with tempfile.TemporaryDirectory() as folder:

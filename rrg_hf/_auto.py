@@ -109,9 +109,7 @@ def _register_models() -> None:
     for name, config_class in _lead_configs().items():
         module = "modeling.lead.modeling_lead"
         _register_on_first_use(MODEL_MAPPING, config_class, module, f"Lead{name}Model")
-        _register_on_first_use(
-            MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, config_class, module, f"Lead{name}ForCausalLM"
-        )
+        _register_on_first_use(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, config_class, module, f"Lead{name}ForCausalLM")
 
 
 def _register_processors() -> None:

@@ -191,10 +191,10 @@ def make_batch(family: str, rows: list[tuple[list[tuple[int, int]], int]], seed:
 
 # The ids that `backbone_config` names: 0 pads, 1 ends, 5 is the image, 7 and 8 (if any) stand around it.
 SPECIAL_TOKENS = {
-    "qwen3_vl": ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<think>", "</think>", "<|image_pad|>", "<|video_pad|>",
-                 "<|vision_start|>", "<|vision_end|>"],
-    "internvl": ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<quad>", "</quad>", "<IMG_CONTEXT>", "<video>", "<img>",
-                 "</img>"],
+    "qwen3_vl": ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<think>", "</think>", "<|image_pad|>",
+                 "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
+    "internvl": ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<quad>", "</quad>", "<IMG_CONTEXT>", "<video>",
+                 "<img>", "</img>"],
     "mistral3": ["<pad>", "</s>", "<s>", "[INST]", "[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]", "[SYSTEM_PROMPT]",
                  "[/SYSTEM_PROMPT]"],
 }  # fmt: skip
@@ -218,7 +218,13 @@ CHAT_TEMPLATES = {
 {%- for part in message.content %}{% if part.type == 'image' %}[IMG]{% else %}{{ part.text }}{% endif %}{% endfor %}
 {%- endif %}[/INST]{% else %}{{ message.content + eos_token }}{% endif %}{% endfor %}""",
 }
-_PIXELS = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_rescale": True, "do_normalize": True, "do_resize": True}
+_PIXELS = {
+    "image_mean": [0.5] * 3,
+    "image_std": [0.5] * 3,
+    "do_rescale": True,
+    "do_normalize": True,
+    "do_resize": True,
+}
 _IMAGE_PROCESSORS: dict[str, dict[str, Any]] = {
     "qwen3_vl": {
         "image_processor_type": "Qwen2VLImageProcessorFast",

@@ -108,7 +108,7 @@ def _read(text: str) -> Iterator[Sentence]:
         phrases = phrases_of(words, covers, breaks)
         if not phrases:
             continue
-        offset = words[0].index
+        offset = words[0].position
         gaps = [
             " ".join(word.low for word in words[left.last + 1 - offset : right.first - offset] if word.low)
             for left, right in pairwise(phrases)

@@ -39,7 +39,7 @@ MODIFY, LOCATED_AT, SUGGESTIVE_OF = "modify", "located_at", "suggestive_of"
 class Word(NamedTuple):
     """A word of the report: its index, its span and its lower-case text without surrounding quotes or semicolon."""
 
-    index: int
+    position: int
     start: int
     end: int
     low: str
@@ -139,9 +139,9 @@ def entities_of(words: Sequence[Word], covers: Sequence[Event | None]) -> list[E
         if at <= skip:
             continue
         if at in measured:
-            last, tag = measured[at]
+            last, measured_tag = measured[at]
             skip = last
-            found.append(Entity(word.index, words[last].index, tag, word.low, word.start))
+            found.append(Entity(word.position, words[last].position, measured_tag, word.low, word.start))
             continue
         low = word.low
         if not low:
@@ -149,13 +149,13 @@ def entities_of(words: Sequence[Word], covers: Sequence[Event | None]) -> list[E
         fixed = _fixed(words, at) if low in FIXED else None
         if fixed is not None:
             skip = at + fixed[0] - 1
-            found.append(Entity(word.index, words[skip].index, Tag.QUALITY, fixed[1], word.start))
+            found.append(Entity(word.position, words[skip].position, Tag.QUALITY, fixed[1], word.start))
             continue
         if low in _TUBE_SHORT and at + 1 < len(words) and words[at + 1].low in ("tube", "tubes"):
             skip = at + 1
-            found.append(Entity(word.index, words[at + 1].index, Tag.DEVICE, "tube", word.start))
+            found.append(Entity(word.position, words[at + 1].position, Tag.DEVICE, "tube", word.start))
             continue
-        tag = _tag(word, covers[at])
+        tag: Tag | None = _tag(word, covers[at])
         if low == "both" and at + 1 < len(words) and WORDS.get(words[at + 1].low) in _ANATOMY_TAGS:
             tag = Tag.SIDE
         if low in SIGNS and at + 1 < len(words) and words[at + 1].low == ":":
@@ -166,7 +166,7 @@ def entities_of(words: Sequence[Word], covers: Sequence[Event | None]) -> list[E
             if low in ("distal", "proximal") and WORDS.get(words[at + 1].low) is Tag.DEVICE:
                 tag = Tag.QUALITY
         if tag is not None:
-            found.append(Entity(word.index, word.index, tag, low, word.start))
+            found.append(Entity(word.position, word.position, tag, low, word.start))
     return found
 
 
@@ -208,7 +208,7 @@ def phrases_of(words: Sequence[Word], covers: Sequence[Event | None], breaks: li
         breaks: gets the character offsets at which a denial ends although no mark says so.
     """
     phrases: list[Phrase] = []
-    offset = words[0].index if words else 0
+    offset = words[0].position if words else 0
     for entity in entities_of(words, covers):
         if phrases and _joined(words[phrases[-1].last - offset : entity.first - offset]):
             phrases[-1].entities.append(entity)

@@ -15,12 +15,70 @@ import numpy as np
 SEEDS = (0, 1, 3)
 KINDS = ("ABNORMALITY", "NON-ABNORMALITY", "ANATOMY", "DISEASE", "NON-DISEASE")
 TAGS = [f"{mark}-{kind}" for kind in KINDS for mark in "BI"] + ["O"]
-WORDS = (
-    "the lungs are clear no effusion or pneumothorax heart size is normal mild cardiomegaly with edema left right "
-    "upper lower lobe opacity small pleural nodule there of and in unchanged stable tube tip above carina acute "
-    "cardiopulmonary process consolidation atelectasis bibasilar cm 2 5 1 3 . , ( ) : - severe large interval "
-    "No The Heart Left Right There Mild"
-).split()
+WORDS = [
+    "the",
+    "lungs",
+    "are",
+    "clear",
+    "no",
+    "effusion",
+    "or",
+    "pneumothorax",
+    "heart",
+    "size",
+    "is",
+    "normal",
+    "mild",
+    "cardiomegaly",
+    "with",
+    "edema",
+    "left",
+    "right",
+    "upper",
+    "lower",
+    "lobe",
+    "opacity",
+    "small",
+    "pleural",
+    "nodule",
+    "there",
+    "of",
+    "and",
+    "in",
+    "unchanged",
+    "stable",
+    "tube",
+    "tip",
+    "above",
+    "carina",
+    "acute",
+    "cardiopulmonary",
+    "process",
+    "consolidation",
+    "atelectasis",
+    "bibasilar",
+    "cm",
+    "2",
+    "5",
+    "1",
+    "3",
+    ".",
+    ",",
+    "(",
+    ")",
+    ":",
+    "-",
+    "severe",
+    "large",
+    "interval",
+    "No",
+    "The",
+    "Heart",
+    "Left",
+    "Right",
+    "There",
+    "Mild",
+]
 ENDINGS = ("s", "al", "ing", "ity", "ed", "itis", "oma", "pneumo", "thor", "med", "ax", "card")
 
 # (generated report, reference), made up; each has at least one sentence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import transformers.models.auto.configuration_auto  # noqa: F401 (first: the backbones' modules need it whole)
 from transformers.configuration_utils import PreTrainedConfig
@@ -102,8 +102,8 @@ class LeadConfig(PreTrainedConfig):
 class _FromBackbone:
     """Reads the config.json of a plain backbone as well as its own."""
 
-    model_type: str
-    backbone_model_type: str
+    model_type: ClassVar[str]
+    backbone_model_type: ClassVar[str]
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -125,7 +125,7 @@ class LeadQwen3VLConfig(_FromBackbone, Qwen3VLConfig):
 
     model_type = "lead_qwen3_vl"
     backbone_model_type = "qwen3_vl"
-    sub_configs_defaults = {**Qwen3VLConfig.sub_configs_defaults, "lead_config": LeadConfig}  # noqa: RUF012
+    sub_configs_defaults: ClassVar[dict[str, Any]] = {**Qwen3VLConfig.sub_configs_defaults, "lead_config": LeadConfig}
 
     lead_config: dict | PreTrainedConfig | None = None
 
@@ -135,7 +135,7 @@ class LeadInternVLConfig(_FromBackbone, InternVLConfig):
 
     model_type = "lead_internvl"
     backbone_model_type = "internvl"
-    sub_configs_defaults = {**InternVLConfig.sub_configs_defaults, "lead_config": LeadConfig}  # noqa: RUF012
+    sub_configs_defaults: ClassVar[dict[str, Any]] = {**InternVLConfig.sub_configs_defaults, "lead_config": LeadConfig}
 
     lead_config: dict | PreTrainedConfig | None = None
 
@@ -145,7 +145,7 @@ class LeadMistral3Config(_FromBackbone, Mistral3Config):
 
     model_type = "lead_mistral3"
     backbone_model_type = "mistral3"
-    sub_configs_defaults = {**Mistral3Config.sub_configs_defaults, "lead_config": LeadConfig}  # noqa: RUF012
+    sub_configs_defaults: ClassVar[dict[str, Any]] = {**Mistral3Config.sub_configs_defaults, "lead_config": LeadConfig}
 
     lead_config: dict | PreTrainedConfig | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 (its usual name)
+from torch.nn import functional as F
 
 from .configuration_lead import LeadConfig
 

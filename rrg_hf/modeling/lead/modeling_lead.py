@@ -1,8 +1,8 @@
 """LEAD on Qwen3-VL, InternVL and Mistral 3: pathology experts gated into every decoder layer.
 
 Source: "Layer-wise Expert-aligned Decoding for Faithful Radiology Report Generation" (arXiv 2602.04617). Each class
-loads a plain backbone checkpoint: the backbone's weights are read, LEAD's parts start fresh, and because the last layer
-of every phi_l starts at zero the fresh model computes exactly what its backbone does.
+loads a plain backbone checkpoint: the backbone's weights are read, LEAD's parts start fresh, and because the last
+layer of every phi_l starts at zero the fresh model computes exactly what its backbone does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 import transformers.models.auto.modeling_auto  # noqa: F401 (first: the backbones' modules need it whole)
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 (its usual name)
+from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.conversion_mapping import (
     get_checkpoint_conversion_mapping,
@@ -44,7 +44,7 @@ class _FusionHook:
     layer, never as an attribute, so that recomputation under gradient checkpointing sees the same one.
     """
 
-    def __init__(self, owner: nn.Module, layer_index: int) -> None:
+    def __init__(self, owner: Any, layer_index: int) -> None:
         self.owner = owner
         self.layer_index = layer_index
 
@@ -87,15 +87,20 @@ class LeadModelMixin(_LoadsPlainBackbone):
 
     Args:
         lead_states (`torch.FloatTensor` of shape `(batch_size, num_layers, width)`, *optional*):
-            What [`LeadExpertBranch`] returned for these images. Computed when pixels or `mm_encoder_outputs` are given.
+            What [`LeadExpertBranch`] returned for these images. Computed where pixels or `mm_encoder_outputs` are
+            given.
         output_gates (`bool`, *optional*):
             Whether to return the mean gate per layer and token.
     """
 
     image_tower: ClassVar[str] = "vision_tower"
+    # of the backbone
+    config: Any
+    language_model: Any
+    get_image_features: Any
 
     def __init__(self, config: Any) -> None:
-        super().__init__(config)
+        super().__init__(config)  # type: ignore[call-arg]
         text_config, lead_config = config.get_text_config(), config.lead_config
         size, num_layers = text_config.hidden_size, text_config.num_hidden_layers
         self.lead_experts = LeadExpertBranch(lead_config, config.vision_config.hidden_size, size, num_layers)
@@ -103,7 +108,7 @@ class LeadModelMixin(_LoadsPlainBackbone):
         if self.lead_fusion is not None:
             for index, layer in enumerate(self.language_model.layers):
                 layer.register_forward_hook(_FusionHook(self, index), with_kwargs=True)
-        self.post_init()
+        self.post_init()  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -156,8 +161,8 @@ class LeadModelMixin(_LoadsPlainBackbone):
             last = torch.searchsorted(ends, tokens.cumsum(0) - 1, right=True)
             if int(owner.max()) >= batch_size or not torch.equal(owner, last):
                 raise ValueError(
-                    f"The image tokens per sample, {torch.diff(ends, prepend=ends.new_zeros(1)).tolist()}, do not hold "
-                    f"the images, {tokens.tolist()} tokens each. Was the prompt cut inside an image?"
+                    f"The image tokens per sample, {torch.diff(ends, prepend=ends.new_zeros(1)).tolist()}, do not "
+                    f"hold the images, {tokens.tolist()} tokens each. Was the prompt cut inside an image?"
                 )
         counts = torch.bincount(owner, minlength=batch_size)
         sums = per_image.new_zeros(batch_size, per_image.shape[-1]).index_add(0, owner, per_image)
@@ -206,7 +211,7 @@ class LeadModelMixin(_LoadsPlainBackbone):
         expert_logits = None
         image_outputs = (mm_encoder_outputs or {}).get("image")
         if image_outputs is not None and lead_states is None:
-            batch_size = len(input_ids) if input_ids is not None else len(inputs_embeds)
+            batch_size = len(input_ids) if input_ids is not None else len(inputs_embeds)  # type: ignore[arg-type]
             lead_states, expert_logits = self.prepare_lead_states(image_outputs, input_ids, batch_size, **layout)
         gates: list[torch.Tensor] | None = None
         if lead_states is not None:
@@ -255,7 +260,7 @@ class LeadMistral3Model(LeadModelMixin, Mistral3Model):
 
     def _mean_over_patches(self, image_outputs, image_grid_thw, image_sizes):
         # (1, patches of all images, D_v)
-        patch_size = self.config.vision_config.patch_size
+        patch_size = self.config.vision_config.patch_size  # type: ignore[union-attr]
         sizes = torch.as_tensor(image_sizes, device=image_outputs.last_hidden_state.device)
         return _segment_means(image_outputs.last_hidden_state[0], (sizes // patch_size).prod(-1))
 
@@ -273,14 +278,18 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
     """
 
     inner_class: ClassVar[type[nn.Module]]
+    # of the backbone
+    config: Any
+    model: Any
+    loss_function: Any
 
     def __init__(self, config: Any) -> None:
         # The backbone's __init__ would build the backbone's inner model; its parent's builds none.
-        super(self.backbone_class, self).__init__(config)  # type: ignore[attr-defined,misc]
+        super(self.backbone_class, self).__init__(config)  # type: ignore[attr-defined,call-arg]
         self.model = self.inner_class(config)
         text_config = config.get_text_config()
         self.lm_head = nn.Linear(text_config.hidden_size, text_config.vocab_size, bias=False)
-        self.post_init()
+        self.post_init()  # type: ignore[attr-defined]
 
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
@@ -311,9 +320,10 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
                 raise ValueError("`expert_labels` were given without an image. Pass `pixel_values` too.")
             expert_loss = expert_cross_entropy(outputs.expert_logits, expert_labels)
             if labels is not None and num_items_in_batch is not None:
-                # The language loss is now this batch's part of a mean over several batches (gradient accumulation) or
-                # processes. Parts of the expert loss must add up to a mean too, or lambda would grow with their number.
-                expert_loss = expert_loss * ((labels[..., 1:] != -100).sum() / num_items_in_batch).to(expert_loss.device)
+                # The language loss is now this batch's part of a mean over several batches (gradient accumulation)
+                # or processes. Parts of the expert loss must add up to a mean too, or lambda would grow with them.
+                share = (labels[..., 1:] != -100).sum() / num_items_in_batch
+                expert_loss = expert_loss * share.to(expert_loss.device)
         loss = language_loss
         if expert_loss is not None:
             weighted = self.config.lead_config.expert_loss_weight * expert_loss
@@ -429,7 +439,9 @@ def expert_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Te
         ValueError: shapes differ, or a label above 0 is not 1.
     """
     if logits.shape != labels.shape:
-        raise ValueError(f"`expert_labels` has shape {tuple(labels.shape)}, the experts' logits {tuple(logits.shape)}.")
+        raise ValueError(
+            f"`expert_labels` has shape {tuple(labels.shape)}, the experts' logits {tuple(logits.shape)}."
+        )
     labels = labels.to(device=logits.device, dtype=torch.float32)
     known = (labels >= 0) & ~logits.isnan()  # NaN >= 0 is False
     targets = torch.where(known, labels, 0.0)

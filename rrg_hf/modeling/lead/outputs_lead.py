@@ -20,8 +20,8 @@ class LeadModelOutput(MultimodalBaseModelOutputWithPast):
             there is nothing for the gate to let through.
     """
 
-    expert_logits: torch.FloatTensor | None = None
-    gates: torch.FloatTensor | None = None
+    expert_logits: torch.Tensor | None = None
+    gates: torch.Tensor | None = None
 
 
 @dataclass
@@ -39,7 +39,7 @@ class LeadCausalLMOutput(MultimodalCausalLMOutputWithPast):
             See [`LeadModelOutput`].
     """
 
-    language_loss: torch.FloatTensor | None = None
-    expert_loss: torch.FloatTensor | None = None
-    expert_logits: torch.FloatTensor | None = None
-    gates: torch.FloatTensor | None = None
+    language_loss: torch.Tensor | None = None
+    expert_loss: torch.Tensor | None = None
+    expert_logits: torch.Tensor | None = None
+    gates: torch.Tensor | None = None

@@ -121,10 +121,14 @@ class LeadProcessorMixin(ProcessorMixin):
     def _image_arguments(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         return kwargs
 
-    def prepare_inputs_layout(self, images: Any = None, text: Any = None, **kwargs: Any) -> tuple[Any, ...]:
+    def prepare_inputs_layout(  # type: ignore[override]
+        self, images: Any = None, text: Any = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
         return super().prepare_inputs_layout(images=_read_images(images), text=text, **kwargs)
 
-    def validate_inputs(self, images: Any = None, text: Any = None, **kwargs: Any) -> None:
+    def validate_inputs(  # type: ignore[override]
+        self, images: Any = None, text: Any = None, **kwargs: Any
+    ) -> None:
         if kwargs.get("videos") is not None or kwargs.get("audio") is not None:
             raise ValueError(f"{type(self).__name__} reads images and text only.")
         if not isinstance(text, list) or not all(isinstance(sample, str) for sample in text):
@@ -231,8 +235,8 @@ class LeadProcessorMixin(ProcessorMixin):
             report: one per sample. The labels are its tokens and one end token.
             observations: predicted positive names, one list per sample, for expert prompting; see `build_messages`.
             prompt: the instruction, instead of the processor's.
-            max_length: most tokens of a row, padding aside. A report that does not fit is cut and gets no end token, so
-                that the model does not learn to stop in mid-sentence; how many is logged and added to
+            max_length: most tokens of a row, padding aside. A report that does not fit is cut and gets no end token,
+                so that the model does not learn to stop in mid-sentence; how many is logged and added to
                 `truncated_reports`. None for no limit.
             padding_side: by default "left" to generate and "right" to learn. The tokenizer's own setting is neither
                 read nor changed.
