@@ -156,18 +156,21 @@ class LeadFusionLayer(nn.Module):
         Returns:
             h', (B, T, d), and the gate g, (B, T, d) or (B, T, 1); None without a gate.
         """
-        state = state.to(device=hidden_states.device, dtype=hidden_states.dtype).unsqueeze(1)
+        # Our own precision may be another one: with a 4-bit or half-precision backbone these layers stay as they are.
+        parameter = next(self.parameters(), hidden_states)
+        inputs = hidden_states.to(parameter.dtype)
+        state = state.to(device=inputs.device, dtype=inputs.dtype).unsqueeze(1)
         embedding, context = state[..., : self.size], state[..., self.size :]
         message = embedding
         if self.beta is not None and self.norm is not None:
-            message = torch.addcmul(embedding, self.beta * embedding, self.norm(hidden_states))
+            message = torch.addcmul(embedding, self.beta * embedding, self.norm(inputs))
         if self.gate_hidden is None:
-            return hidden_states + message, None
-        gate = self.gate_hidden(hidden_states) + context
+            return hidden_states + message.to(hidden_states.dtype), None
+        gate = self.gate_hidden(inputs) + context
         if self.gate_output is not None:
             gate = self.gate_output(gate)
         gate = torch.sigmoid(gate)
-        return torch.addcmul(hidden_states, gate, message), gate
+        return torch.addcmul(inputs, gate, message).to(hidden_states.dtype), gate
 
 
 class LeadFusion(nn.Module):

@@ -98,6 +98,8 @@ class LeadModelMixin(_LoadsPlainBackbone):
     config: Any
     language_model: Any
     get_image_features: Any
+    # (image_outputs, image_grid_thw, image_sizes) -> (number of images, D_v); each class knows its tower's layout
+    _mean_over_patches: Any
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)  # type: ignore[call-arg]
@@ -168,12 +170,6 @@ class LeadModelMixin(_LoadsPlainBackbone):
         sums = per_image.new_zeros(batch_size, per_image.shape[-1]).index_add(0, owner, per_image)
         return sums / counts.clamp(min=1).unsqueeze(-1).to(sums.dtype), counts > 0
 
-    def _mean_over_patches(
-        self, image_outputs: Any, image_grid_thw: torch.Tensor | None, image_sizes: torch.Tensor | None
-    ) -> torch.Tensor:
-        """(number of images, D_v)."""
-        raise NotImplementedError
-
     def prepare_lead_states(
         self, image_outputs: Any, input_ids: torch.Tensor | None, batch_size: int, **layout: Any
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -239,7 +235,6 @@ class LeadModelMixin(_LoadsPlainBackbone):
 class LeadQwen3VLModel(LeadModelMixin, Qwen3VLModel):
     config: LeadQwen3VLConfig
     config_class = LeadQwen3VLConfig
-    image_tower = "visual"
 
     def _mean_over_patches(self, image_outputs, image_grid_thw, image_sizes):
         # (patches of all images, D_v), one image after the other
@@ -359,9 +354,10 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
             input_ids = inputs_tensor if model_input_name != "inputs_embeds" else model_kwargs.get("input_ids")
             if input_ids is not None and input_ids.shape[1] == 0:
                 input_ids = None
-            states, _ = self.model.prepare_lead_states(image_outputs, input_ids, len(inputs_tensor), **layout)
-            if states is not None:
-                model_kwargs["lead_states"] = states
+            states, logits = self.model.prepare_lead_states(image_outputs, input_ids, len(inputs_tensor), **layout)
+            if states is None:  # nothing is injected; an empty state says that the experts need not run again
+                states = logits.new_zeros(len(logits), 0, 0)
+            model_kwargs["lead_states"] = states
         return model_kwargs
 
 
