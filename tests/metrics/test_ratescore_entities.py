@@ -43,7 +43,8 @@ A, D, N = "ABNORMALITY", "DISEASE", "ANATOMY"
         (["O", f"B-{A}", f"B-{D}", f"I-{D}"], [(1, 1, "abnormality")]),
         (["O", f"B-{A}", f"I-{A}", f"B-{D}", f"I-{D}", f"I-{D}"], [(1, 2, "abnormality")]),
         (["O", f"I-{A}", f"B-{D}", f"I-{D}", f"I-{D}"], []),
-        (["O", f"B-{A}", f"B-{D}", "O", f"B-{N}", f"I-{N}"], [(1, 1, A.lower()), (2, 2, D.lower()), (4, 4, N.lower())]),
+        (["O", f"B-{A}", f"B-{D}", "O", f"B-{N}", f"I-{N}"],
+         [(1, 1, A.lower()), (2, 2, D.lower()), (4, 4, N.lower())]),
     ],
 )  # fmt: skip
 def test_habits(tags: list[str], expected: list[tuple[int, int, str]]) -> None:

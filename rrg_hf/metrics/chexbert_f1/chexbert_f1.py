@@ -31,14 +31,23 @@ Settings of `evaluate.load`:
     model: folder or Hub id of a converted CheXbert; by default the prepared one.
     policy: "uncertain_as_positive" (default), "uncertain_as_negative" or "uncertain_ignored".
     zero_division: value of 0/0; default 0.
+    similarity: False leaves chexbert_similarity and its vectors out.
     revision, device, dtype, batch_size, cache_dir: how the network runs.
 Returns:
-    chexbert_{micro,macro,weighted,samples}_{precision,recall,f1}[_top5], chexbert_label_accuracy[_top5],
+    dict: chexbert_{micro,macro,weighted,samples}_{precision,recall,f1}[_top5], chexbert_label_accuracy[_top5],
     chexbert_exact_match[_top5], chexbert_similarity, "observations" (the table per observation) and "protocol".
+Examples:
+    >>> import evaluate
+    >>> chexbert = evaluate.load("chexbert_f1", backend="rules")  # doctest: +SKIP
+    >>> scores = chexbert.compute(
+    ...     predictions=["Small left pleural effusion."], references=["Pleural effusion and cardiomegaly."]
+    ... )  # doctest: +SKIP
+    >>> scores["rules_micro_recall"]  # doctest: +SKIP
+    0.5
 """
 
 
-class ChexbertF1(module.ReportMetric):
+class CheXbertF1Metric(module.ReportMetric):
     """See `rrg_hf.metrics.chexbert.CheXbertF1`."""
 
     description = _DESCRIPTION

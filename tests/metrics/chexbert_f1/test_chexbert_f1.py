@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
+import runpy
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import evaluate
 import pytest
@@ -19,8 +24,17 @@ REPORTS = ["Small left pleural effusion.", "The heart is normal."]
 REFERENCES = ["Left pleural effusion.", "Mild cardiomegaly."]
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_EVALUATE_OFFLINE", "1")
+
+
+def load(path: Path = FOLDER, *name: str, **settings: Any) -> Any:
+    return evaluate.load(str(path), *name, keep_in_memory=True, **settings)
+
+
 def test_rules_backend_needs_no_weights() -> None:
-    metric = evaluate.load(str(FOLDER), backend="rules")
+    metric = load(FOLDER, backend="rules")
     result = metric.compute(predictions=REPORTS, references=REFERENCES, per_sample=True)
     assert metric.primary_key == "rules_micro_f1" and metric.higher_is_better
     assert 0 < result["rules_micro_f1"] < 1
@@ -29,16 +43,16 @@ def test_rules_backend_needs_no_weights() -> None:
 
 
 def test_config_name_is_the_backend_and_the_short_way_works() -> None:
-    by_name = evaluate.load(str(FOLDER), "rules").compute(predictions=REPORTS, references=REFERENCES)
-    short = rrg_hf.metrics.load("chexbert_f1", backend="rules").compute(predictions=REPORTS, references=REFERENCES)
-    assert by_name == short
+    by_name = load(FOLDER, "rules").compute(predictions=REPORTS, references=REFERENCES)
+    short = rrg_hf.metrics.load("chexbert_f1", backend="rules", keep_in_memory=True)
+    assert by_name == short.compute(predictions=REPORTS, references=REFERENCES)
 
 
 def test_network_backend_with_a_converted_checkpoint(tmp_path: Path) -> None:
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
     checkpoint = make_checkpoint(tmp_path / "chexbert.pth", len(AutoTokenizer.from_pretrained(tokenizer)))
     model = convert_chexbert(checkpoint, tokenizer, tmp_path / "model")
-    metric = evaluate.load(str(FOLDER), model=str(model), policy="uncertain_as_negative")
+    metric = load(FOLDER, model=str(model), policy="uncertain_as_negative")
     result = metric.compute(predictions=REPORTS, references=REPORTS)
     assert result["chexbert_exact_match"] == 1.0
     assert result["protocol"]["policy"] == "uncertain_as_negative"
@@ -48,20 +62,54 @@ def test_network_backend_with_a_converted_checkpoint(tmp_path: Path) -> None:
 def test_a_copied_folder_loads_and_combines(tmp_path: Path) -> None:
     copy = tmp_path / "elsewhere" / "chexbert_f1"
     shutil.copytree(FOLDER, copy)
-    metric = evaluate.load(str(copy), backend="rules")
-    both = evaluate.combine([metric, evaluate.load(str(FOLDER), backend="rules", policy="uncertain_as_negative")])
+    metric = load(copy, backend="rules")
+    both = evaluate.combine([metric, load(FOLDER, backend="rules", policy="uncertain_as_negative")])
     result = both.compute(predictions=REPORTS, references=REFERENCES)
-    assert any(key.endswith("rules_micro_f1") for key in result)
+    single = metric.compute(predictions=REPORTS, references=REFERENCES)
+    both_keys = [key for key in result if key.endswith("rules_micro_f1")]
+    assert len(both_keys) == 2 and all(result[key] == single["rules_micro_f1"] for key in both_keys)
 
 
 def test_wrong_settings_fail_at_load() -> None:
     with pytest.raises(ConfigError, match="Unknown uncertainty policy"):
-        evaluate.load(str(FOLDER), backend="rules", policy="ones")
+        load(FOLDER, backend="rules", policy="ones")
     with pytest.raises(ConfigError, match="differ"):
-        evaluate.load(str(FOLDER), "rules", backend="chexbert")
+        load(FOLDER, "rules", backend="chexbert")
+
+
+def test_docstring_example() -> None:
+    lines = (
+        load(FOLDER, backend="rules")
+        .inputs_description.replace("# doctest: +SKIP", "")
+        .replace('evaluate.load("chexbert_f1"', f'evaluate.load("{FOLDER}"')
+    )
+    example = doctest.DocTestParser().get_doctest(lines, {}, "chexbert_f1", None, None)
+    assert len(example.examples) == 4
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_app_scores_one_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gradio is no dependency: a stand-in that keeps the function of the page."""
+    pages: list[Any] = []
+
+    class Interface:
+        def __init__(self, function: Any, inputs: Any, outputs: Any, **_: Any) -> None:
+            self.function = function
+
+        def launch(self) -> None:
+            pages.append(self.function)
+
+    stub = SimpleNamespace(Interface=Interface, Textbox=lambda **_: None, JSON=lambda **_: None)
+    monkeypatch.setitem(sys.modules, "gradio", stub)
+    runpy.run_path(str(FOLDER / "app.py"))
+    assert pages[0]("Small effusion.", "Small effusion.")["rules_exact_match"] == 1.0
 
 
 def test_folder_is_complete() -> None:
     names = {path.name for path in FOLDER.iterdir() if path.is_file()}
     assert {"chexbert_f1.py", "README.md", "app.py", "requirements.txt"} <= names
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\ntitle: chexbert_f1\n")
+    for heading in ("Description", "Inputs", "Output values", "Values from papers", "Limitations", "Citation"):
+        assert f"# {heading}" in card
     assert len((FOLDER / "chexbert_f1.py").read_text().splitlines()) < 200
