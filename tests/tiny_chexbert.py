@@ -33,7 +33,9 @@ def make_tokenizer(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     (path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     BertTokenizerFast(str(path / "vocab.txt"), do_lower_case=True, model_max_length=512).save_pretrained(path)
-    (path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")  # transformers 5 drops it
+    # as published: transformers 5 drops the first, and the second names no class
+    (path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    (path / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 512}', encoding="utf-8")
     config = {
         "architectures": ["BertForMaskedLM"],
         "model_type": "bert",

@@ -38,12 +38,11 @@ def cache_relative_positions(model: nn.Module) -> bool:
     encoders: list[Any] = [module for module in model.modules() if isinstance(module, DebertaV2Encoder)]
     if not encoders:
         raise ValueError(f"{type(model).__name__} holds no DeBERTa-v2 encoder, so it has no positions to cache.")
-    attentions = [(encoder, layer.attention.self) for encoder in encoders for layer in encoder.layer]
+    relative = [encoder for encoder in encoders if getattr(encoder, "relative_attention", True)]
+    attentions = [(encoder, layer.attention.self) for encoder in relative for layer in encoder.layer]
     if not all(_is_known(encoder, attention) for encoder, attention in attentions):
         return False
-    for encoder in encoders:
-        if not encoder.relative_attention:
-            continue
+    for encoder in relative:
         shared: list[nn.Parameter] = [encoder.rel_embeddings.weight]
         if "layer_norm" in encoder.norm_rel_ebd:
             shared += encoder.LayerNorm.parameters()
