@@ -26,7 +26,7 @@ BACKENDS = (*NETWORKS, "rules")
 # What an archive calls its label set -> the network; the original checkpoint's set has no name.
 _NAMESPACES = {"None": "radgraph"}
 # On a CPU, rows of a pass are padded to its longest: small passes of like rows waste least.
-_CPU_ROWS = 16
+_CPU_ROWS = 8
 
 
 class RadGraphReader(TextReader[dict[str, Any]]):
