@@ -94,6 +94,9 @@ class LeadModelMixin(_LoadsPlainBackbone):
     """
 
     image_tower: ClassVar[str] = "vision_tower"
+    # Quantizers leave these modules alone, as fresh parts cannot learn in 4 bits; with float16 they stay in float32.
+    # Once as they are named in this model, once as in one around it.
+    _keep_in_fp32_modules = ("lead_experts", "lead_fusion", r".*\.lead_experts", r".*\.lead_fusion")
     # of the backbone
     config: Any
     language_model: Any
@@ -235,6 +238,7 @@ class LeadModelMixin(_LoadsPlainBackbone):
 class LeadQwen3VLModel(LeadModelMixin, Qwen3VLModel):
     config: LeadQwen3VLConfig
     config_class = LeadQwen3VLConfig
+    image_tower = "visual"
 
     def _mean_over_patches(self, image_outputs, image_grid_thw, image_sizes):
         # (patches of all images, D_v), one image after the other

@@ -1,0 +1,46 @@
+"""What readers with a network share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers.utils import logging as transformers_logging
+
+from rrg_hf.errors import ConfigError
+from rrg_hf.metrics.loading import best_device, check_dtype, quiet_transformers, weights_revision
+
+
+def test_dtype_and_device() -> None:
+    assert check_dtype("bfloat16") is torch.bfloat16
+    with pytest.raises(ConfigError, match="dtype is 'half'"):
+        check_dtype("half")
+    assert best_device() in ("cuda", "mps", "cpu")
+
+
+def test_revision_follows_the_content_of_a_folder_not_its_name(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").write_bytes(b"weights")
+        (tmp_path / name / "notes.txt").write_text(name)
+    first, second = (weights_revision(tmp_path / name, None) for name in ("a", "b"))
+    assert first == second and first.startswith("sha256:")
+    (tmp_path / "b" / "tokenizer.json").write_text("{}")
+    assert weights_revision(tmp_path / "b", None) != first
+
+
+def test_revision_of_a_hub_model_is_its_commit() -> None:
+    assert weights_revision("org/model", SimpleNamespace(_commit_hash="abc"), "main") == "abc"
+    assert weights_revision("org/model", SimpleNamespace(), "v1") == "v1"
+    assert weights_revision("org/model", SimpleNamespace()) == "unknown"
+
+
+def test_verbosity_comes_back_after_an_error() -> None:
+    before = transformers_logging.get_verbosity()
+    with pytest.raises(RuntimeError), quiet_transformers():
+        assert transformers_logging.get_verbosity() == transformers_logging.ERROR
+        raise RuntimeError
+    assert transformers_logging.get_verbosity() == before
