@@ -11,11 +11,10 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification
@@ -24,7 +23,9 @@ from rrg_hf.metrics.ratescore import RaTEReader, RaTEScore
 from rrg_hf.metrics.ratescore_entities import TAGS, decode_spans
 from rrg_hf.metrics.ratescore_sentences import sentences_of
 
-_BATCHES = (8, 16, 32, 64)
+_BATCHES = (8, 16, 32)
+_ROUNDS = 2
+_NEVER = (float("inf"), float("inf"))
 _ONE_BY_ONE = 12  # reports; the published way takes more than a second for each
 
 
@@ -50,25 +51,34 @@ def run(texts: Sequence[str], *, sentences: str = "pyrush") -> dict[str, Any]:
         distinct = list(dict.fromkeys(texts))
         split = [sentences_of(text, sentences) for text in distinct]
         every = [sentence for report in split for sentence in report]
-        fed = {"reports": distinct, "sentences": every, "distinct_sentences": list(dict.fromkeys(every))}
-        limits = {name: _best_forward(plain, reader.network.token_ids(items)) for name, items in fed.items()}
-        encoder_s = min(limits.values())
-
+        fed = {"reports": distinct, "distinct_sentences": list(dict.fromkeys(every))}
+        rows = {name: reader.network.token_ids(items) for name, items in fed.items()}
         shuffled = random.Random(0).sample(texts, len(texts))
-        reader_s, output = _timed(lambda: scorer.score(texts, shuffled))
+        scorer.score(texts[:4], shuffled[:4])  # the first pass sets threads and memory up
+        limits: dict[str, tuple[float, float]] = {}
+        turns = []
+        for _ in range(_ROUNDS):  # in turns, and the fastest counts: other work on the machine only adds time
+            for name in fed:
+                limits[name] = _least([limits.get(name, _NEVER), _best_forward(plain, rows[name])])
+            _forget(reader, scorer)
+            *seconds, output = _timed(lambda: scorer.score(texts, shuffled))
+            turns.append(tuple(seconds))
+        encoder_s, encoder_cpu = _least(limits.values())
+        reader_s, reader_cpu = _least(turns)
         entities = reader(distinct)
         names = [name for report in entities for name, _ in report]
         parts = _parts(reader, scorer, distinct, names)
         count = min(_ONE_BY_ONE, len(texts))
-        single_s, _ = _timed(lambda: _one_by_one(plain, reader, scorer, texts[:count], shuffled[:count], sentences))
+        single_s, *_ = _timed(lambda: _one_by_one(plain, reader, scorer, texts[:count], shuffled[:count], sentences))
         single_s *= len(texts) / count
     return {
         "encoder_s": encoder_s,
         "reader_s": reader_s,
         "one_by_one_s": single_s,
         "ratio_to_encoder": encoder_s / reader_s,
+        "ratio_to_encoder_cpu": encoder_cpu / reader_cpu,
         "ratio_to_single": single_s / reader_s,
-        "limits_s": limits,
+        "limits_s": {name: wall for name, (wall, _) in limits.items()},
         "parts_s": parts,
         "texts": len(texts),
         "distinct_texts": len(distinct),
@@ -80,20 +90,30 @@ def run(texts: Sequence[str], *, sentences: str = "pyrush") -> dict[str, Any]:
     }
 
 
-def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
+def _timed(call: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Wall and processor seconds, and what the call gave."""
+    wall, processor = time.perf_counter(), time.process_time()
     value = call()
-    return time.perf_counter() - start, value
+    return time.perf_counter() - wall, time.process_time() - processor, value
+
+
+def _least(turns: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """The shortest wall time and the least processor time."""
+    walls, processor = zip(*turns, strict=True)
+    return min(walls), min(processor)
+
+
+def _forget(reader: Any, scorer: Any) -> None:
+    for part in (reader, reader.network, scorer.name_similarity.encoder):
+        part._memory.clear()
 
 
 def _parts(reader: Any, scorer: Any, distinct: Sequence[str], names: Sequence[str]) -> dict[str, float]:
     """Where the time goes, each part run once more on its own."""
-    reader.network._memory.clear()
-    encoder = scorer.name_similarity.encoder
-    encoder._memory.clear()
-    split_s, split = _timed(lambda: [sentences_of(text, reader.sentences) for text in distinct])
-    ner_s, _ = _timed(lambda: reader.network([sentence for report in split for sentence in report]))
-    names_s, _ = _timed(lambda: encoder(names))
+    _forget(reader, scorer)
+    split_s, _, split = _timed(lambda: [sentences_of(text, reader.sentences) for text in distinct])
+    ner_s, *_ = _timed(lambda: reader.network([sentence for report in split for sentence in report]))
+    names_s, *_ = _timed(lambda: scorer.name_similarity.encoder(names))
     return {"split": split_s, "ner": ner_s, "names": names_s}
 
 
@@ -104,16 +124,16 @@ def _pad(rows: list[list[int]], pad: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def _best_forward(network: Any, rows: list[list[int]]) -> float:
-    """Seconds of the fastest batch size over rows in order of length."""
+def _best_forward(network: Any, rows: list[list[int]]) -> tuple[float, float]:
+    """Wall and processor seconds of the fastest batch size over rows in order of length."""
     ordered = sorted(rows, key=len, reverse=True)
-    seconds = []
+    turns = []
     with torch.inference_mode():
         network(**_pad(ordered[:2], 0))
         for size in _BATCHES:
             batches = [_pad(ordered[at : at + size], 0) for at in range(0, len(ordered), size)]
-            seconds.append(_timed(lambda batches=batches: [network(**batch) for batch in batches])[0])
-    return min(seconds)
+            turns.append(_timed(lambda batches=batches: [network(**batch) for batch in batches])[:2])
+    return _least(turns)
 
 
 def _one_by_one(plain: Any, reader: Any, scorer: Any, first: Sequence[str], second: Sequence[str], how: str) -> None:
@@ -203,11 +223,3 @@ def _save(folder: Path, tokenizer: Tokenizer, names: dict[str, str], kind: str) 
     )
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, **names}))
-
-
-if __name__ == "__main__":
-    import sys
-
-    reports = json.loads(Path(sys.argv[1]).read_text())
-    result = run([str(text) for text in np.array(reports, dtype=object)])
-    print(json.dumps(result, indent=1))

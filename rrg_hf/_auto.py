@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -16,22 +17,106 @@ from typing import Any
 
 _AUTO = "transformers.models.auto"
 
+# model_type -> (configuration class, {name of an Auto mapping: class}), both by the module under rrg_hf.modeling
+_LEAD, _LEAD_PROCESSING = "lead.modeling_lead", "lead.processing_lead"
+_MODELS: dict[str, tuple[tuple[str, str], dict[str, tuple[str, str]]]] = {
+    "chexbert": (
+        ("chexbert.configuration_chexbert", "CheXbertConfig"),
+        {
+            "MODEL_MAPPING": ("chexbert.modeling_chexbert", "CheXbertForReportLabeling"),
+            "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING": ("chexbert.modeling_chexbert", "CheXbertForReportLabeling"),
+        },
+    ),
+    "lead_internvl": (
+        ("lead.configuration_lead", "LeadInternVLConfig"),
+        {
+            "MODEL_MAPPING": (_LEAD, "LeadInternVLModel"),
+            "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING": (_LEAD, "LeadInternVLForCausalLM"),
+            "PROCESSOR_MAPPING": (_LEAD_PROCESSING, "LeadInternVLProcessor"),
+        },
+    ),
+    "lead_mistral3": (
+        ("lead.configuration_lead", "LeadMistral3Config"),
+        {
+            "MODEL_MAPPING": (_LEAD, "LeadMistral3Model"),
+            "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING": (_LEAD, "LeadMistral3ForCausalLM"),
+            "PROCESSOR_MAPPING": (_LEAD_PROCESSING, "LeadMistral3Processor"),
+        },
+    ),
+    "lead_qwen3_vl": (
+        ("lead.configuration_lead", "LeadQwen3VLConfig"),
+        {
+            "MODEL_MAPPING": (_LEAD, "LeadQwen3VLModel"),
+            "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING": (_LEAD, "LeadQwen3VLForCausalLM"),
+            "PROCESSOR_MAPPING": (_LEAD_PROCESSING, "LeadQwen3VLProcessor"),
+        },
+    ),
+    "palm": (
+        ("palm.configuration_palm", "PalmConfig"),
+        {
+            "MODEL_MAPPING": ("palm.modeling_palm", "PalmModel"),
+            "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING": ("palm.modeling_palm", "PalmForReportGeneration"),
+            "PROCESSOR_MAPPING": ("palm.processing_palm", "PalmProcessor"),
+        },
+    ),
+    "radgraph": (
+        ("radgraph.configuration_radgraph", "RadGraphConfig"),
+        {"MODEL_MAPPING": ("radgraph.modeling_radgraph", "RadGraphModel")},
+    ),
+}
+
+
+class _Import:
+    """Imports a class of rrg_hf.modeling when called."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = f"{__package__}.modeling.{module}", name
+
+    def __call__(self) -> Any:
+        return getattr(importlib.import_module(self.module), self.name)
+
 
 class _OnFirstUse(dict[Any, Any]):
-    """A dict whose values may be functions without arguments, called when the value is first read.
+    """A dict some of whose values, and of whose keys that are classes, are imported when they are first asked for.
 
     Importing any transformers model loads the Auto mappings half-way through, so a registration may not import our own
-    models yet: they would need the very modules that are still loading.
+    modules yet, not even configurations: they would need the very modules that are still loading.
     """
 
+    def __init__(self, ready: dict[Any, Any]) -> None:
+        super().__init__(ready)
+        self._waiting: dict[str, tuple[_Import, _Import]] = {}  # by the key's module and name
+
+    def wait_for(self, key: _Import, value: _Import) -> None:
+        """An entry whose key is a class that is not imported yet."""
+        self._waiting[f"{key.module}.{key.name}"] = (key, value)
+
+    def _settle(self) -> None:
+        while self._waiting:
+            _, (key, value) = self._waiting.popitem()
+            self.setdefault(key(), value)
+
+    def __contains__(self, key: Any) -> bool:
+        return super().__contains__(key) or _path(key) in self._waiting
+
     def __getitem__(self, key: Any) -> Any:
+        if (entry := self._waiting.pop(_path(key), None)) is not None:
+            self[key] = entry[1]
         value = super().__getitem__(key)
         if isinstance(value, _Import):
             value = self[key] = value()
         return value
 
-    def __iter__(self) -> Iterator[Any]:  # overridden so that dict(self) reads the values
+    def __len__(self) -> int:
+        return super().__len__() + len(self._waiting)
+
+    def __iter__(self) -> Iterator[Any]:  # overridden so that dict(self) reads the entries
+        self._settle()
         return super().__iter__()
+
+    def keys(self) -> Any:
+        self._settle()
+        return super().keys()
 
     def items(self) -> Any:
         return {key: self[key] for key in self}.items()
@@ -40,87 +125,30 @@ class _OnFirstUse(dict[Any, Any]):
         return {key: self[key] for key in self}.values()
 
 
-class _Import:
-    """Imports a class of this package when called."""
-
-    def __init__(self, module: str, name: str) -> None:
-        self.module, self.name = module, name
-
-    def __call__(self) -> Any:
-        return getattr(importlib.import_module(f".{self.module}", __package__), self.name)
+def _path(key: Any) -> str:
+    return f"{key.__module__}.{key.__qualname__}" if isinstance(key, type) else ""
 
 
-def _register_on_first_use(mapping: Any, config_class: type, module: str, name: str) -> None:
-    """`AutoX.register(config_class, ...)` for a class that is imported when the mapping is asked for it."""
+def _extra_content(mapping: Any) -> _OnFirstUse:
+    """What others add to an Auto mapping, with our entries waiting in it."""
     if not isinstance(mapping._extra_content, _OnFirstUse):
         mapping._extra_content = _OnFirstUse(mapping._extra_content)
-    mapping._extra_content[config_class] = _Import(module, name)
-
-
-def _lead_configs() -> dict[str, Any]:
-    """LEAD's backbones by the name that their classes have in the middle."""
-    from .modeling.lead.configuration_lead import LeadInternVLConfig, LeadMistral3Config, LeadQwen3VLConfig
-
-    return {"Qwen3VL": LeadQwen3VLConfig, "InternVL": LeadInternVLConfig, "Mistral3": LeadMistral3Config}
+    return mapping._extra_content
 
 
 def _register_configs() -> None:
-    models = getattr(sys.modules.get(f"{_AUTO}.modeling_auto"), "__spec__", None)
-    if not getattr(models, "_initializing", False):
-        _add_configs()
-    # else importing our configurations needs names that modeling_auto has yet to define: `_register_models` does it
+    content = _extra_content(sys.modules[f"{_AUTO}.configuration_auto"].CONFIG_MAPPING)
+    for model_type, (config, _) in _MODELS.items():
+        content.setdefault(model_type, _Import(*config))
 
 
-def _add_configs() -> None:
-    from transformers import AutoConfig
-
-    from .modeling.chexbert.configuration_chexbert import CheXbertConfig
-    from .modeling.palm.configuration_palm import PalmConfig
-    from .modeling.radgraph.configuration_radgraph import RadGraphConfig
-
-    AutoConfig.register(CheXbertConfig.model_type, CheXbertConfig, exist_ok=True)
-    AutoConfig.register(PalmConfig.model_type, PalmConfig, exist_ok=True)
-    AutoConfig.register(RadGraphConfig.model_type, RadGraphConfig, exist_ok=True)
-    for config_class in _lead_configs().values():
-        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
-
-
-def _register_models() -> None:
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-        MODEL_MAPPING,
-    )
-
-    from .modeling.chexbert.configuration_chexbert import CheXbertConfig
-    from .modeling.palm.configuration_palm import PalmConfig
-    from .modeling.radgraph.configuration_radgraph import RadGraphConfig
-
-    _add_configs()
-    for mapping in (MODEL_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING):
-        _register_on_first_use(
-            mapping, CheXbertConfig, "modeling.chexbert.modeling_chexbert", "CheXbertForReportLabeling"
-        )
-    _register_on_first_use(MODEL_MAPPING, PalmConfig, "modeling.palm.modeling_palm", "PalmModel")
-    _register_on_first_use(MODEL_MAPPING, RadGraphConfig, "modeling.radgraph.modeling_radgraph", "RadGraphModel")
-    _register_on_first_use(
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, PalmConfig, "modeling.palm.modeling_palm", "PalmForReportGeneration"
-    )
-    for name, config_class in _lead_configs().items():
-        module = "modeling.lead.modeling_lead"
-        _register_on_first_use(MODEL_MAPPING, config_class, module, f"Lead{name}Model")
-        _register_on_first_use(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, config_class, module, f"Lead{name}ForCausalLM")
-
-
-def _register_processors() -> None:
-    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
-
-    from .modeling.palm.configuration_palm import PalmConfig
-
-    _register_on_first_use(PROCESSOR_MAPPING, PalmConfig, "modeling.palm.processing_palm", "PalmProcessor")
-    for name, config_class in _lead_configs().items():
-        module = "modeling.lead.processing_lead"
-        _register_on_first_use(PROCESSOR_MAPPING, config_class, module, f"Lead{name}Processor")
+def _register_classes(module: str) -> None:
+    """Our classes in those Auto mappings that a module defines."""
+    defined = vars(sys.modules[module])
+    for config, classes in _MODELS.values():
+        for mapping, entry in classes.items():
+            if mapping in defined:
+                _extra_content(defined[mapping]).wait_for(_Import(*config), _Import(*entry))
 
 
 def _register_pipelines() -> None:
@@ -129,8 +157,8 @@ def _register_pipelines() -> None:
 
 _REGISTRATIONS: dict[str, Callable[[], None]] = {
     f"{_AUTO}.configuration_auto": _register_configs,
-    f"{_AUTO}.modeling_auto": _register_models,
-    f"{_AUTO}.processing_auto": _register_processors,
+    f"{_AUTO}.modeling_auto": partial(_register_classes, f"{_AUTO}.modeling_auto"),
+    f"{_AUTO}.processing_auto": partial(_register_classes, f"{_AUTO}.processing_auto"),
     "transformers.pipelines": _register_pipelines,
 }
 

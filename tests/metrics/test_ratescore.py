@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -145,12 +146,13 @@ def test_networks_score_agrees_with_a_slow_loop(folders: dict[int, Path]) -> Non
     scorer = RaTEScore(reader)
     encoder = reader.similarity().encoder  # type: ignore[attr-defined]
 
+    @functools.cache
     def cosine(first: str, second: str) -> float:
         left, right = (encoder.read_batch([name])[0].astype(float) for name in (first, second))
         return float(left @ right / math.sqrt(float(left @ left) * float(right @ right)))
 
-    rows = scorer.score(PREDICTIONS[:12], REFERENCES[:12]).per_study()
-    for index in range(12):
+    rows = scorer.score(PREDICTIONS[:9], REFERENCES[:9]).per_study()
+    for index in range(9):
         sides = [reader.read_batch([texts[index]])[0] for texts in (PREDICTIONS, REFERENCES)]
         expected = slow_score(*sides, cosine, MATRICES["long"])
         found = [rows[key][index] for key in ("ratescore", "ratescore_precision", "ratescore_recall")]
@@ -159,20 +161,19 @@ def test_networks_score_agrees_with_a_slow_loop(folders: dict[int, Path]) -> Non
 
 def test_ties_go_to_the_own_type_then_to_the_first_whatever_the_rounding() -> None:
     matrix = MATRICES["long"]
-    own = matrix.weights[TYPES.index("disease"), TYPES.index("disease")]
-    other = matrix.weights[TYPES.index("disease"), TYPES.index("anatomy")]
-    second = np.array([[0.2, 1.0]])
     for noise in (0.0, 1e-7, -1e-7):
-        cosines = np.array([[1.0 + noise, 1.0], [0.2, 1.0]])
-        kinds = ["disease", "disease"]
-        found = directed_score(cosines, kinds, ["anatomy", "disease"], matrix)
-        assert found == pytest.approx(1.0)
-        weighed = directed_score(np.vstack([cosines[:1], second]), kinds, ["anatomy", "disease"], matrix)
-        assert weighed == pytest.approx((own + own) / (own + own))
-        # no match of the own type among the tied: the first counts
-        mixed = np.array([[1.0 + noise, 1.0], [0.5, 0.4]])
-        expected = (other + 0.5 * other) / (2 * other)
-        assert directed_score(mixed, kinds, ["anatomy", "abnormality"], matrix) == pytest.approx(expected)
+        cosines = np.array([[1.0 + noise, 1.0, 0.9]])
+        # a match of the same type counts in full, one of the opposite polarity is lowered
+        for others in (["disease", "non-disease", "anatomy"], ["non-disease", "disease", "anatomy"]):
+            assert directed_score(cosines, ["disease"], others, matrix) == pytest.approx(1.0)
+        first = directed_score(cosines, ["disease"], ["non-disease", "abnormality", "disease"], matrix)
+        assert first == pytest.approx(matrix.negation_weight)
+        first = directed_score(cosines, ["disease"], ["abnormality", "non-disease", "disease"], matrix)
+        assert first == pytest.approx(1.0)
+    apart = np.array([[1.0, 1.0 - 2 * TIE]])
+    assert directed_score(apart, ["disease"], ["non-disease", "disease"], matrix) == pytest.approx(
+        matrix.negation_weight
+    )
 
 
 def test_negation_lowers_and_zero_weights_give_zero() -> None:
@@ -228,7 +229,7 @@ def test_what_cannot_be_scored_is_refused(folders: dict[int, Path]) -> None:
 
 def test_batches_do_not_matter(folders: dict[int, Path]) -> None:
     texts = [*PREDICTIONS, *REFERENCES, *ODD]
-    for seed in SEEDS:
+    for seed in SEEDS[:2]:
         one, many = reader_of(folders[seed], batch_size=1), reader_of(folders[seed], batch_size=64)
         small = reader_of(folders[seed], max_tokens=40)
         assert one(texts) == many(texts) == small(texts) == [many.read_batch([text])[0] for text in texts]

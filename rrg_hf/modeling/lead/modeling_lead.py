@@ -96,7 +96,7 @@ class LeadModelMixin(_LoadsPlainBackbone):
     image_tower: ClassVar[str] = "vision_tower"
     # Quantizers leave these modules alone, as fresh parts cannot learn in 4 bits; with float16 they stay in float32.
     # Once as they are named in this model, once as in one around it.
-    _keep_in_fp32_modules = ("lead_experts", "lead_fusion", r".*\.lead_experts", r".*\.lead_fusion")
+    _keep_in_fp32_modules: Any = ("lead_experts", "lead_fusion", r".*\.lead_experts", r".*\.lead_fusion")
     # of the backbone
     config: Any
     language_model: Any
