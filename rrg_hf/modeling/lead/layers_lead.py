@@ -157,8 +157,8 @@ class LeadFusionLayer(nn.Module):
             h', (B, T, d), and the gate g, (B, T, d) or (B, T, 1); None without a gate.
         """
         # Our own precision may be another one: with a 4-bit or half-precision backbone these layers stay as they are.
-        parameter = next(self.parameters(), hidden_states)
-        inputs = hidden_states.to(parameter.dtype)
+        own = self.norm if self.norm is not None else self.gate_hidden
+        inputs = hidden_states if own is None else hidden_states.to(own.weight.dtype)
         state = state.to(device=inputs.device, dtype=inputs.dtype).unsqueeze(1)
         embedding, context = state[..., : self.size], state[..., self.size :]
         message = embedding

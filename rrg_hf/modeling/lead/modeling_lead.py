@@ -94,8 +94,8 @@ class LeadModelMixin(_LoadsPlainBackbone):
     """
 
     image_tower: ClassVar[str] = "vision_tower"
-    # Quantizers leave these modules alone, as fresh parts cannot learn in 4 bits; with float16 they stay in float32.
-    # Once as they are named in this model, once as in one around it.
+    # Quantizers leave these modules alone, as fresh parts cannot learn in 4 bits; a saved LEAD model that is read in
+    # float16 keeps them in float32. Once as they are named in this model, once as in one around it.
     _keep_in_fp32_modules: Any = ("lead_experts", "lead_fusion", r".*\.lead_experts", r".*\.lead_fusion")
     # of the backbone
     config: Any
@@ -161,17 +161,22 @@ class LeadModelMixin(_LoadsPlainBackbone):
                 )
             owner = torch.arange(batch_size, device=per_image.device)
         else:
-            ends = (input_ids == self.config.image_token_id).sum(-1).cumsum(0).to(per_image.device)
-            owner = torch.searchsorted(ends, tokens.cumsum(0) - tokens, right=True)
-            last = torch.searchsorted(ends, tokens.cumsum(0) - 1, right=True)
-            if int(owner.max()) >= batch_size or not torch.equal(owner, last):
-                raise ValueError(
-                    f"The image tokens per sample, {torch.diff(ends, prepend=ends.new_zeros(1)).tolist()}, do not "
-                    f"hold the images, {tokens.tolist()} tokens each. Was the prompt cut inside an image?"
-                )
+            owner = self._image_owners(input_ids, tokens)
         counts = torch.bincount(owner, minlength=batch_size)
         sums = per_image.new_zeros(batch_size, per_image.shape[-1]).index_add(0, owner, per_image)
         return sums / counts.clamp(min=1).unsqueeze(-1).to(sums.dtype), counts > 0
+
+    def _image_owners(self, input_ids: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """(number of images,), the row of each image, from the image tokens that each takes up."""
+        per_row = (input_ids == self.config.image_token_id).sum(-1).to(tokens.device)
+        ends, last = per_row.cumsum(0), tokens.cumsum(0)
+        owner = torch.searchsorted(ends, last - tokens, right=True)
+        if int(ends[-1]) != int(last[-1]) or not torch.equal(owner, torch.searchsorted(ends, last - 1, right=True)):
+            raise ValueError(
+                f"The rows of `input_ids` have {per_row.tolist()} image tokens, but the images take "
+                f"{tokens.tolist()}. Was a prompt cut inside an image, or written without its images?"
+            )
+        return owner
 
     def prepare_lead_states(
         self, image_outputs: Any, input_ids: torch.Tensor | None, batch_size: int, **layout: Any
@@ -239,6 +244,13 @@ class LeadQwen3VLModel(LeadModelMixin, Qwen3VLModel):
     config: LeadQwen3VLConfig
     config_class = LeadQwen3VLConfig
     image_tower = "visual"
+
+    def get_rope_index(self, input_ids, mm_token_type_ids, image_grid_thw=None, *args, **kwargs):
+        # The first thing that generate() computes; with the wrong number of image tokens it fails in index arithmetic.
+        if image_grid_thw is not None:
+            merged = self.config.vision_config.spatial_merge_size**2  # type: ignore[union-attr]
+            self._image_owners(input_ids, image_grid_thw.prod(-1) // merged)
+        return super().get_rope_index(input_ids, mm_token_type_ids, image_grid_thw, *args, **kwargs)
 
     def _mean_over_patches(self, image_outputs, image_grid_thw, image_sizes):
         # (patches of all images, D_v), one image after the other

@@ -289,7 +289,7 @@ def test_images_that_do_not_fit_their_prompt(backbones: dict[str, Path]) -> None
     model = load("qwen3_vl", backbones)
     batch = make_batch("qwen3_vl", [([(2, 2)], 4), ([(2, 3)], 4)])
     swapped = batch["input_ids"].flip(0)  # row 0 now holds room for the second image
-    with pytest.raises(ValueError, match="do not hold the images"):
+    with pytest.raises(ValueError, match="image tokens, but the images take"):
         model(**{**batch, "input_ids": swapped, "mm_token_type_ids": (swapped == 5).int()})
     with pytest.raises(ValueError, match="without an image"):
         model(**make_batch("qwen3_vl", [([], 4)]), expert_labels=torch.zeros(1, 14))
