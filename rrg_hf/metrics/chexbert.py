@@ -33,8 +33,8 @@ from .statistics import column_sums, mean_statistics
 
 BACKENDS = ("chexbert", "rules")
 MAX_LENGTH = 512  # positions of the encoder; CheXbert reads the first 511 ids and [SEP] of a longer report
-# On a CPU, rows of a pass are padded to its longest: small passes of like rows waste least.
-_CPU_ROWS = 8
+# Padded ids of one pass on a CPU: enough to keep it busy, few enough that a pass holds reports of like length.
+_CPU_IDS = 512
 
 
 class LabelReading(TypedDict):
@@ -113,13 +113,18 @@ class CheXbertReader(TextReader[LabelReading]):
         return [len(self._encoded[text]) for text in texts]
 
     def read_batch(self, texts: list[str]) -> list[LabelReading]:
-        rows = _CPU_ROWS if self.device.type == "cpu" else len(texts)
-        readings: list[LabelReading] = []
-        for start in range(0, len(texts), rows):
-            part = texts[start : start + rows]
-            encoded = [self._encoded.pop(text) if text in self._encoded else self._ids([text])[0] for text in part]
-            readings += self._read(encoded)
-        return readings
+        encoded = [self._encoded.pop(text) if text in self._encoded else self._ids([text])[0] for text in texts]
+        if self.device.type != "cpu":
+            return self._read(encoded)
+        passes: list[list[list[int]]] = []
+        longest = 0
+        for ids in encoded:
+            longest = max(longest, len(ids))
+            if not passes or (len(passes[-1]) + 1) * longest > _CPU_IDS:
+                passes.append([])
+                longest = len(ids)
+            passes[-1].append(ids)
+        return [reading for rows in passes for reading in self._read(rows)]
 
     def _read(self, encoded: list[list[int]]) -> list[LabelReading]:
         import torch

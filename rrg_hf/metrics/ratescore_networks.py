@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 NER_LENGTH = 512  # tokens of a sentence at most, as published; the rest is not read
 NAME_LENGTH = 30  # tokens of an entity name at most, as published
 
+# On a CPU, tokens of a batch: enough for matrix products at full speed, few enough that its rows are of like length.
+_CPU_TOKENS = 256
+
 Entities = list[tuple[str, str]]
 
 
@@ -36,7 +39,7 @@ class SentenceEntityReader(TextReader[Entities]):
         revision: of the Hub repository.
         device: default CUDA, else MPS, else CPU.
         dtype: of the weights.
-        batch_size, max_tokens, memory: see `TextReader`.
+        batch_size, max_tokens, memory: see `TextReader`; on a CPU max_tokens is at most 256, which is fastest.
 
     Raises:
         ConfigError: the model cannot be found.
@@ -68,6 +71,8 @@ class SentenceEntityReader(TextReader[Entities]):
         self._network = _network(AutoModelForTokenClassification, self.model_name, revision, dtype)
         self.device = device or best_device()
         self._network.to(self.device)
+        if str(self.device) == "cpu":
+            self.max_tokens = min(self.max_tokens, _CPU_TOKENS)
         if config.model_type == "deberta-v2":
             from ..modeling.ratescore import cache_relative_positions
 
@@ -148,6 +153,8 @@ class EntityNameEncoder(TextReader[np.ndarray]):
         self._network = _network(AutoModel, self.model_name, revision, dtype)
         self.device = device or best_device()
         self._network.to(self.device)
+        if str(self.device) == "cpu":
+            self.max_tokens = min(self.max_tokens, _CPU_TOKENS)
         self._tokenizer = AutoTokenizer.from_pretrained(self.model_name, revision=revision)
         self._encoded: dict[str, list[int]] = {}
         self.revision = f"{weights_revision(self.model_name, config, revision)}/{dtype}"

@@ -243,6 +243,18 @@ def test_texts_beyond_the_memory_are_still_read_once(tiny_chexbert: Path, monkey
     assert sum(rows) == 6
 
 
+def test_passes_on_a_cpu_stay_small(tiny_chexbert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = CheXbertReader(tiny_chexbert, device="cpu")
+    passes: list[list[int]] = []
+    read = reader._read
+    monkeypatch.setattr(reader, "_read", lambda encoded: passes.append([len(i) for i in encoded]) or read(encoded))
+    reports = awkward_reports()
+    reader(reports)
+    assert sorted(length for rows in passes for length in rows) == sorted(reader.lengths(reports))
+    assert all(len(rows) == 1 or len(rows) * max(rows) <= 512 for rows in passes)
+    assert len(passes) < len(reports) / 2
+
+
 def test_characters_that_are_none(tiny_chexbert: Path) -> None:
     """Half a surrogate pair, a NUL and words that look like the tokenizer's own marks are read, not an error."""
     reader = CheXbertReader(tiny_chexbert)
