@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig, Pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
@@ -30,6 +32,8 @@ TASK = "report-generation"
 DEFAULT_MAX_NEW_TOKENS = 128
 # Written by the trainer beside the weights: what the model was trained on.
 _TRAINING_RECORD = "rrg_training.json"
+# A damaged file, or a value of the wrong type in one, can fail anywhere in a configuration or a tokenizer.
+_UNUSABLE = (OSError, ValueError, TypeError, AttributeError, KeyError, StrictDataclassError)
 
 
 class ReportGenerationPipeline(Pipeline):
@@ -85,19 +89,13 @@ class ReportGenerationPipeline(Pipeline):
             )
         kwargs.setdefault("task", TASK)
         super().__init__(model=model, processor=processor, **kwargs)
-        # The decoder's positions, less the one of the start token.
-        self.longest = int(model.config.get_text_config(decoder=True).max_position_embeddings) - 1
+        self.longest = _longest_report(model.config)
         self.default_max_new_tokens = min(DEFAULT_MAX_NEW_TOKENS, self.longest)
         self._generation_defaults["max_new_tokens"] = self.default_max_new_tokens
         self._check_length(self._generate_kwargs)
 
     def _check_length(self, generate_kwargs: Mapping[str, Any]) -> None:
-        wanted = generate_kwargs.get("max_new_tokens")
-        if wanted is not None and wanted > self.longest:
-            raise ConfigError(
-                f"max_new_tokens is {wanted}, but the decoder of this model has room for {self.longest}. Use at most "
-                f"{self.longest}."
-            )
+        _check_length(generate_kwargs.get("max_new_tokens"), self.longest)
 
     def _sanitize_parameters(
         self, indication: str | None = None, generate_kwargs: Mapping[str, Any] | None = None, **kwargs: Any
@@ -166,6 +164,18 @@ class ReportGenerationPipeline(Pipeline):
         outputs = self.forward(_collate(prepared), **self._forward_params)
         return [self.postprocess({"sequences": item[None]})[0]["report"] for item in outputs["sequences"]]
 
+    def write_studies(self, images: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Reports of images that stand in for those of their `Study` rows, as one batch.
+
+        What `rrg_hf.evaluation.evidence_test` calls with occluded images.
+        """
+        return self.write(
+            [
+                self.preprocess({"image": image, "indication": row.get("indication")}, **self._preprocess_params)
+                for image, row in zip(images, rows, strict=True)
+            ]
+        )
+
     def get_iterator(
         self,
         inputs: Any,
@@ -182,6 +192,18 @@ class ReportGenerationPipeline(Pipeline):
         loader = DataLoader(dataset, num_workers=workers, batch_size=batch_size, collate_fn=_collate)
         outputs = PipelineIterator(loader, self.forward, forward_params, loader_batch_size=batch_size)
         return PipelineIterator(outputs, self.postprocess, postprocess_params)
+
+
+def _longest_report(config: Any) -> int:
+    """In tokens: the decoder's positions, less the one of the start token."""
+    return int(config.get_text_config(decoder=True).max_position_embeddings) - 1
+
+
+def _check_length(wanted: int | None, longest: int) -> None:
+    if wanted is not None and wanted > longest:
+        raise ConfigError(
+            f"max_new_tokens is {wanted}, but the decoder of this model has room for {longest}. Use at most {longest}."
+        )
 
 
 def _collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -241,15 +263,19 @@ class ReportModel:
         return self.sources == ("phantom",)
 
 
-def load_report_model(name: str | os.PathLike[str], *, revision: str | None = None) -> ReportModel:
+def load_report_model(
+    name: str | os.PathLike[str], *, revision: str | None = None, max_new_tokens: int | None = None
+) -> ReportModel:
     """Load a checkpoint for report generation, refusing other architectures before any weight is read.
 
     Args:
         name: checkpoint folder or Hub id.
         revision: Hub branch, tag or commit.
+        max_new_tokens: the longest report that will be asked for, to be refused before any weight is read.
 
     Raises:
         CheckpointError: nothing there, another architecture, or damaged files.
+        ConfigError: the model has no room for `max_new_tokens`.
     """
     text = os.fspath(name)
     if not text:
@@ -260,9 +286,9 @@ def load_report_model(name: str | os.PathLike[str], *, revision: str | None = No
         raise CheckpointError(f"{text} {what}. Give a folder written by `save_pretrained`, or a Hub id.")
     try:
         config = AutoConfig.from_pretrained(text, revision=revision)
-    except (OSError, ValueError) as error:
+    except _UNUSABLE as error:
         raise CheckpointError(
-            f"No report generation model could be loaded from {text!r} ({_first_line(error)}). Give a folder with "
+            f"No report generation model could be loaded from {text!r} ({_one_line(error)}). Give a folder with "
             "config.json and model.safetensors, or a Hub id."
         ) from error
     model_class: Any = AutoModelForImageTextToText._model_mapping.get(type(config), None)
@@ -271,17 +297,15 @@ def load_report_model(name: str | os.PathLike[str], *, revision: str | None = No
             f"{text} is a checkpoint of {config.model_type!r}, which writes no reports here. Give a model trained "
             "with `rrg train` (for instance PALM)."
         )
+    _check_length(max_new_tokens, _longest_report(config))
     try:
         model, loading = model_class.from_pretrained(text, revision=revision, output_loading_info=True)
         model.eval()
         processor = AutoProcessor.from_pretrained(text, revision=revision)
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"The checkpoint {text} cannot be loaded: {_first_line(error)}") from error
-    except Exception as error:
-        # safetensors has an error class of its own that derives from nothing more precise.
-        if type(error).__name__ != "SafetensorError":
-            raise
-        raise CheckpointError(f"The weights of {text} are damaged: {_first_line(error)}") from error
+    except SafetensorError as error:
+        raise CheckpointError(f"The weights of {text} are damaged: {_one_line(error)}") from error
+    except (RuntimeError, *_UNUSABLE) as error:
+        raise CheckpointError(f"The checkpoint {text} cannot be loaded: {_one_line(error)}") from error
     missing = sorted(loading["missing_keys"])
     if missing:  # transformers fills them with random numbers
         raise CheckpointError(
@@ -349,8 +373,8 @@ def _training_sources(record: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 if TASK not in PIPELINE_REGISTRY.get_supported_tasks():

@@ -1,4 +1,4 @@
-"""The transformers Auto classes know PALM after `import rrg_hf`, whatever is imported in whatever order."""
+"""The transformers Auto classes know our models after `import rrg_hf`, whatever is imported in whatever order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny_lead import LEAD_CLASSES, LEAD_TINY, PROCESSOR_CLASSES, make_checkpoint
 from tests.tiny_palm import make_tiny_palm
 
 CHECK = """
@@ -20,6 +21,11 @@ assert type(AutoModelForImageTextToText.from_pretrained(folder)).__name__ == "Pa
 processor = AutoProcessor.from_pretrained(folder)
 assert type(processor).__name__ == "PalmProcessor"
 assert processor.tokenizer.get_vocab() != processor.text_tokenizer.get_vocab()
+lead = {lead!r}
+assert type(AutoConfig.from_pretrained(lead)).__name__ == "LeadInternVLConfig"
+assert type(AutoModel.from_pretrained(lead)).__name__ == "LeadInternVLModel"
+assert type(AutoModelForImageTextToText.from_pretrained(lead)).__name__ == "LeadInternVLForCausalLM"
+assert type(AutoProcessor.from_pretrained(lead)).__name__ == "LeadInternVLProcessor"
 print("all four")
 """
 
@@ -29,11 +35,15 @@ ORDERS = {
     "package_then_tagger": "import rrg_hf; from transformers import AutoModelForTokenClassification",
     "package_then_processor": "import rrg_hf; from transformers import AutoProcessor",
     "package_then_a_model": "import rrg_hf; from transformers import GPT2LMHeadModel",
+    # whose configuration module imports the Auto classes half-way through, and ours imports it
+    "package_then_a_backbone": "import rrg_hf; from transformers import InternVLConfig",
     "package_then_trainer": "import rrg_hf; from transformers import Trainer",
     "transformers_first": "import transformers; import rrg_hf",
     "auto_first": "from transformers import AutoModelForImageTextToText, AutoProcessor; import rrg_hf",
     "a_model_first": "from transformers import Dinov2Model; import rrg_hf",
     "public_name": "import rrg_hf; rrg_hf.PalmModel",
+    "lead_configuration": "from rrg_hf.modeling.lead.configuration_lead import LeadQwen3VLConfig",
+    "lead_module": "from rrg_hf.modeling.lead.modeling_lead import LeadMistral3ForCausalLM",
     "module": "from rrg_hf.modeling.palm.modeling_palm import PalmForReportGeneration",
     "training_module": "from rrg_hf.modeling.palm.alignment_palm import PalmForAlignment",
 }
@@ -46,10 +56,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def lead_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    plain, path = tmp_path_factory.mktemp("plain"), tmp_path_factory.mktemp("lead")
+    make_checkpoint("internvl", plain)
+    LEAD_CLASSES["internvl"].from_pretrained(plain, lead_config=LEAD_TINY).save_pretrained(path)
+    PROCESSOR_CLASSES["internvl"].from_pretrained(plain).save_pretrained(path)
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
-def test_auto_classes_after_any_import_order(folder: Path, order: str) -> None:
-    code = ORDERS[order] + CHECK.format(folder=str(folder))
+def test_auto_classes_after_any_import_order(folder: Path, lead_folder: Path, order: str) -> None:
+    code = ORDERS[order] + CHECK.format(folder=str(folder), lead=str(lead_folder))
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False, env=environment

@@ -66,7 +66,7 @@ def test_version_matches_the_metadata() -> None:
 @pytest.mark.parametrize(
     "command",
     [[], ["data"], ["data", "iu_xray"], ["data", "phantom"], ["train"], ["train", "palm"], ["generate"], ["evaluate"],
-     ["demo"], ["env"]],
+     ["page"], ["metrics"], ["demo"], ["env"]],
     ids=lambda command: " ".join(command) or "rrg",
 )  # fmt: skip
 def test_every_command_has_help(command: list[str]) -> None:

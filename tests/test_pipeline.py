@@ -234,6 +234,36 @@ def test_checkpoints_that_lack_a_part_are_refused(checkpoint: Path, tmp_path: Pa
         load_report_model(tmp_path / "tokenizer")
 
 
+def test_a_length_without_room_is_refused_before_weights_are_read(checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint, tmp_path / "model", ignore=shutil.ignore_patterns("backbones", "*.safetensors"))
+    with pytest.raises(ConfigError, match="max_new_tokens is 5000, but the decoder of this model has room for"):
+        load_report_model(tmp_path / "model", max_new_tokens=5000)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", "[]"),
+        ("config.json", "null"),
+        ("config.json", '{"model_type": "palm"'),
+        ("config.json", '{"model_type": "palm", "fusion_dropout": 9}'),
+        ("config.json", '{"model_type": "palm", "decoder_config": {"n_layer": "x"}}'),
+        ("config.json", '{"model_type": "palm", "dtype": "blah"}'),
+        ("generation_config.json", "[]"),
+        ("processor_config.json", "[]"),
+        ("tokenizer_config.json", "[]"),
+        ("tokenizer.json", "{"),
+    ],
+)
+def test_damaged_files_are_one_clear_error(checkpoint: Path, tmp_path: Path, file: str, content: str) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(checkpoint, folder, ignore=shutil.ignore_patterns("backbones"))
+    (folder / file).write_text(content)
+    with pytest.raises(CheckpointError, match="damaged") as caught:
+        load_report_model(folder)
+    assert "\n" not in str(caught.value)
+
+
 def test_pipeline_reads_files_as_read_image_does(write: ReportGenerationPipeline, tmp_path: Path) -> None:
     """A 16-bit file is scaled, not clipped."""
     deep = (picture(6).astype(np.uint16)) * 257

@@ -54,7 +54,7 @@ def generate(
     place = _device(device)
     collected = collect_inputs(inputs, split=split)
     _say_ignored(collected)
-    loaded = load_report_model(model, revision=revision)
+    loaded = load_report_model(model, revision=revision, max_new_tokens=max_new_tokens)
     _say_model(loaded)
     generation = {"num_beams": num_beams, "max_new_tokens": max_new_tokens, "do_sample": do_sample}
     pipeline = ReportGenerationPipeline(

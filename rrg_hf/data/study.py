@@ -8,7 +8,7 @@ from datasets import Features, Image, List, Value
 
 from ..observations import OBSERVATIONS
 
-# Of every source; one may add its own, as the phantom adds "test_shifted".
+# What every source is divided into. A source may add splits of its own (`phantom.PHANTOM_SPLITS` has one more).
 SPLITS = ("train", "validation", "test")
 VIEWS = ("frontal", "lateral", "unknown")
 
@@ -41,7 +41,7 @@ class Study(TypedDict, total=False):
     boxes: list[Box]
     masks: list[Mask]
     source: str  # the data set's name, e.g. "iu_xray", "phantom"
-    split: str
+    split: str  # one of SPLITS, or a source's own
 
 
 TEXT_FIELDS = ("indication", "comparison", "technique", "findings", "impression")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from .recipe import DemoRecipe
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
-    from ..evaluation.page import PageCase
+    from ..pipeline import ReportGenerationPipeline
 
 Say = Callable[[str], None]
 
@@ -141,27 +141,10 @@ def draw_studies(recipe: DemoRecipe) -> DatasetDict:
 def write_backbones(recipe: DemoRecipe, train: Any, folder: Path) -> dict[str, str]:
     """Folders of the three backbones, as `PalmForReportGeneration.from_backbones` reads them."""
     texts = [*train["findings"], *(text for text in train["indication"] if text)]
-    return {
-        "vision": str(ENCODER_DIR),
-        "text": str(
-            write_text_backbone(
-                folder / "text",
-                texts,
-                hidden_size=recipe.projection_dim,
-                num_layers=recipe.text_layers,
-                seed=recipe.seed,
-            )
-        ),
-        "decoder": str(
-            write_decoder_backbone(
-                folder / "decoder",
-                texts,
-                hidden_size=recipe.projection_dim,
-                num_layers=recipe.decoder_layers,
-                seed=recipe.seed,
-            )
-        ),
-    }
+    sizes: dict[str, Any] = {"hidden_size": recipe.projection_dim, "seed": recipe.seed}
+    text = write_text_backbone(folder / "text", texts, num_layers=recipe.text_layers, **sizes)
+    decoder = write_decoder_backbone(folder / "decoder", texts, num_layers=recipe.decoder_layers, **sizes)
+    return {"vision": str(ENCODER_DIR), "text": str(text), "decoder": str(decoder)}
 
 
 # --- training --------------------------------------------------------------------------------------------------
@@ -239,37 +222,14 @@ def train_palm(
 # --- generation and scores -------------------------------------------------------------------------------------
 
 
-def load(model_dir: Path) -> tuple[Any, Any]:
-    """A checkpoint as any transformers user would load it."""
-    from transformers import AutoModelForImageTextToText, AutoProcessor
+def writer(model_dir: Path, recipe: DemoRecipe) -> ReportGenerationPipeline:
+    """A checkpoint that writes greedy reports."""
+    from ..pipeline import ReportGenerationPipeline, load_report_model
 
-    return AutoModelForImageTextToText.from_pretrained(model_dir).eval(), AutoProcessor.from_pretrained(model_dir)
-
-
-def write_reports(
-    model: Any, processor: Any, images: Sequence[Any], indications: Sequence[str | None], recipe: DemoRecipe
-) -> list[str]:
-    """One greedy report per image."""
-    import torch
-
-    texts: list[str] = []
-    for start in range(0, len(images), EVAL_BATCH_SIZE):
-        stop = start + EVAL_BATCH_SIZE
-        inputs = processor(images=list(images[start:stop]), indication=list(indications[start:stop]))
-        with torch.inference_mode():
-            ids = model.generate(**inputs, max_new_tokens=recipe.max_new_tokens, do_sample=False)
-        texts += [text.strip() for text in processor.batch_decode(ids, skip_special_tokens=True)]
-    return texts
-
-
-def report_writer(model_dir: Path, recipe: DemoRecipe) -> Callable[[list[Any], list[Mapping[str, Any]]], list[str]]:
-    """What the evidence test calls: images and their rows to reports."""
-    model, processor = load(model_dir)
-
-    def write(images: list[Any], rows: list[Mapping[str, Any]]) -> list[str]:
-        return write_reports(model, processor, images, [row["indication"] for row in rows], recipe)
-
-    return write
+    loaded = load_report_model(model_dir)
+    return ReportGenerationPipeline(
+        loaded.model, loaded.processor, device="cpu", do_sample=False, max_new_tokens=recipe.max_new_tokens
+    )
 
 
 def evaluate_systems(
@@ -281,21 +241,21 @@ def evaluate_systems(
         system to split to `EvaluationResult`, and system to split to study_id to report.
     """
     from ..evaluation import evaluate_reports
+    from ..evaluation.protocol import library_versions
 
     train = studies["train"]
     pairs = list(zip(train["indication"], train["findings"], strict=True))
     reports: dict[str, dict[str, dict[str, str]]] = {}
     for system in SYSTEMS:
-        loaded = load(models[system]) if system in models else None
+        pipeline = writer(models[system], recipe) if system in models else None
         reports[system] = {}
         for split in TEST_SPLITS:
             rows = studies[split]
-            ids, indications = list(rows["study_id"]), list(rows["indication"])
-            if loaded is None:
-                reports[system][split] = prior_reports(pairs, list(zip(ids, indications, strict=True)))
+            ids = list(rows["study_id"])
+            if pipeline is None:
+                reports[system][split] = prior_reports(pairs, list(zip(ids, rows["indication"], strict=True)))
             else:
-                images = [images[0] for images in rows["images"]]
-                texts = write_reports(*loaded, images, indications, recipe)
+                texts = [written[0]["report"] for written in pipeline(rows, batch_size=EVAL_BATCH_SIZE)]
                 reports[system][split] = dict(zip(ids, texts, strict=True))
     results: dict[str, dict[str, Any]] = {}
     for system in SYSTEMS:
@@ -312,6 +272,7 @@ def evaluate_systems(
                 generation={"do_sample": False, "max_new_tokens": recipe.max_new_tokens},
             )
             result.protocol.split = split
+            result.protocol.versions |= library_versions(networks=True)  # networks wrote the reports
             results[system][split] = result
             say(f"{system}, {split}: rules micro-F1 {value(result, 'rules_micro_f1'):.3f}, BLEU-4 "
                 f"{value(result, 'bleu_4'):.3f}")  # fmt: skip
@@ -354,17 +315,19 @@ def measure_evidence(
 ) -> dict[str, Any]:
     """PALM's Table 4 on the first studies of `test`, for both trained systems."""
     from ..evaluation import evidence_test
+    from ..evaluation.protocol import library_versions
 
     rows = studies["test"].select(range(min(recipe.evidence, len(studies["test"]))))
     results = {}
     for system, folder in models.items():
         results[system] = evidence_test(
-            report_writer(folder, recipe),
+            writer(folder, recipe).write_studies,
             rows,
             bootstrap=recipe.bootstrap,
             seed=recipe.seed,
             batch_size=EVAL_BATCH_SIZE,
         )
+        results[system].protocol["versions"] |= library_versions(networks=True)
         drops = ", ".join(f"{name} {entry['drop']['value']:+.3f}" for name, entry in results[system].regions.items())
         say(f"{system}, drop of micro-F1 when occluded: {drops}")
     return results
@@ -442,34 +405,6 @@ def write_card(model_dir: Path, results: Mapping[str, Any], evidence: Any) -> No
     write_atomically(model_dir / "README.md", card)
 
 
-def training_curves(folder: Path) -> list[Any]:
-    from ..evaluation.page import curves_from_log
-
-    curves = []
-    for stage in ("mem", "align", "generate"):
-        state = folder / stage / "trainer_state.json"
-        if state.is_file():
-            curves += curves_from_log(json.loads(state.read_text())["log_history"], stage=stage)
-    return curves
-
-
-def choose_cases(rows: Any, count: int) -> list[int]:
-    """Studies that show the most different positive findings, in the split's order."""
-    chosen: list[int] = []
-    seen: set[str] = set()
-    labels = list(rows["labels"])
-    positives = [{name for name, state in entry.items() if state == "positive"} for entry in labels]
-    while len(chosen) < min(count, len(positives)):
-        rest = [index for index in range(len(positives)) if index not in chosen]
-        best = max(rest, key=lambda index: (len(positives[index] - seen), -index))
-        if not positives[best] - seen:
-            seen = set()
-            best = max(rest, key=lambda index: (len(positives[index]), -index))
-        chosen.append(best)
-        seen |= positives[best]
-    return sorted(chosen)
-
-
 def write_report_page(
     recipe: DemoRecipe,
     studies: DatasetDict,
@@ -484,31 +419,18 @@ def write_report_page(
 ) -> None:
     """report.html: scores, evidence, cases with a heat map per sentence, training curves, the real example."""
     from ..data.images import read_image
-    from ..evaluation.heatmap import occlusion_maps
     from ..evaluation.page import PageCase, write_page
+    from ..evaluation.page_studies import explain_with, run_curves, study_cases
+    from ..trainers.palm_config import STAGES
 
     say("explaining cases sentence by sentence")
-    model, processor = load(models[PALM])
-    cases: list[PageCase] = []
-    for split in TEST_SPLITS:
-        rows = studies[split]
-        for index in choose_cases(rows, 4):
-            row = rows[index]
-            text = reports[PALM][split][row["study_id"]]
-            maps = occlusion_maps(model, processor, row["images"][0], text, indication=row["indication"], grid=8)
-            cases.append(
-                PageCase(
-                    study_id=row["study_id"],
-                    image=row["images"][0],
-                    generated=text,
-                    reference=row["findings"],
-                    indication=row["indication"],
-                    labels=row["labels"],
-                    maps=[maps],
-                    split=split,
-                    source="phantom",
-                )
-            )
+    pipeline = writer(models[PALM], recipe)
+    explain = explain_with(pipeline.model, pipeline.processor)
+    cases = [
+        case
+        for split in TEST_SPLITS
+        for case in study_cases(studies[split], reports[PALM][split], count=4, explain=explain, split=split)
+    ]
     cases.append(
         PageCase(
             study_id="A real radiograph",
@@ -523,7 +445,7 @@ def write_report_page(
         title="PALM on the phantom",
         cases=cases,
         results=results,
-        curves=training_curves(models[PALM].parent),
+        curves=run_curves(models[PALM], STAGES),
         evidence=dict(evidence),
         notes=[
             f"Made by `rrg demo` ({recipe.name}): {recipe.train} training phantoms of {recipe.image_size} pixels.",

@@ -22,7 +22,7 @@ from .rules_patterns import Kind, compiled
 from .rules_scope import Event, resolve
 from .sentences import split_sentences
 
-ENTITY_RULES_VERSION = "1"
+ENTITY_RULES_VERSION = "1.1"
 
 _WORD = re.compile(r"[/,:.!?()]|[^\s/,:.!?()]+")
 _TRIM = ";'\"[]{}<>*#_`-"

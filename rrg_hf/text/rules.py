@@ -19,8 +19,9 @@ from .rules_patterns import Entry, Kind, compiled
 from .rules_scope import Event, resolve
 from .sentences import split_sentences
 
-# Part of every protocol whose labels come from here. Raise it whenever the same text could get other labels.
-RULES_VERSION = "1"
+# Part of every protocol whose labels come from here. Raise it whenever the same text could get other labels: the
+# second number for phrases and cues, the first for conventions or the reading itself.
+RULES_VERSION = "1.1"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ NEGATION_BEFORE: list[str] = [
     r"w/o",
     r"free (?:of|from)",
     r"clear of",
+    r"(?:expanded and clear|lungs? (?:is|are) clear)(?= airspace disease)",  # "of" is often lost
     r"(?:is|are|was|were) negative",
     r"negative for",
     r"negative",
@@ -116,7 +117,7 @@ UNCERTAIN_BEFORE: list[str] = [
     r"hint of",
     r"with or without",
     r"(?:maybe|perhaps|conceivably)",
-    r"borderline(?: to mild(?:ly)?)?",
+    r"border ?line(?: to mild(?:ly)?)?",
     r"potential(?:ly)?",
     r"suspect(?:ed|s)?",
     r"suspicion (?:of|for)",
@@ -229,7 +230,7 @@ STABLE: list[str] = [
     r"(?:is|are) not (?:\w+ly )?(?:changed|different)",
 ]
 BORDERLINE: list[str] = [
-    r"(?:borderline|mildly prominent size|equivocal|slightly prominent|(?:upper|high) normal to mildly enlarged)"
+    r"(?:border ?line|mildly prominent size|equivocal|slightly prominent|(?:upper|high) normal to mildly enlarged)"
     r"(?: (?:enlarged|prominent|size|in size|enlargement|to mildly enlarged|for size))?",
     r"(?:normal|top normal) to (?:borderline|mildly|slightly)(?: (?:enlarged|prominent|increased))?",
     r"(?:may|might|could|possibly|probably|questionably) (?:be )?(?:\w+ly )?(?:enlarged|widened|prominent|large)",

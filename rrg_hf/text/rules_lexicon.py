@@ -100,7 +100,8 @@ FINDINGS: dict[tuple[str, ...], list[str]] = {
         r"(?:interstitial|radiation|hypersensitivity|chronic|lymphoid interstitial) pneumonitis",
     ],
     (OPAC, LES): [
-        r"nodular (?:opacit(?:y|ies)|opacifications?)",
+        r"nodular (?:(?:left|right|upper|lower|middle|mid|lung|lobe|basilar|apical) ){0,4}"
+        r"(?:opacit(?:y|ies)|opacifications?)",
         r"mass ?like (?:opacit(?:y|ies)|opacifications?)",
         r"cavitary opacit(?:y|ies)",
         r"rounded opacit(?:y|ies)",
@@ -314,6 +315,7 @@ DEVICES: list[str] = [
     r"line (?:tip|placement|terminates|ends|is in place|remains|tips|has been|projects|in place|overlies|with tip)",
     r"line",
     r"central venous (?:catheters?|access|lines?)",
+    r"(?:central venous|central|venous|picc|port) (?:catheter|line|lead) fractures?",  # of the device, not of a bone
     r"cv[cl](?:s)?",
     r"picc(?:s)?(?: (?:lines?|catheters?))?",
     r"catheters?",
@@ -376,6 +378,8 @@ DEVICES: list[str] = [
     r"plates? and screws?",
     r"(?:shoulder|hip|joint|glenohumeral|humeral|total shoulder|reverse shoulder) (?:arthroplast(?:y|ies)"
     r"|prosthes[ie]s|replacements?|hemiarthroplasty)",
+    r"prosthetic (?:(?:left|right|bilateral) )?(?:shoulders?|hips?|humer(?:us|al heads?)|joints?)",
+    r"(?:bone|suture|surgical|metallic) anchors?",
     r"arthroplast(?:y|ies)",
     r"hemiarthroplasty",
     r"cochlear implants?",
@@ -546,15 +550,26 @@ NEUTRAL: list[str] = [
     r"(?:leads?|wires?|screws?|rods?) (?:is|are) (?:fractured|broken)",
     r"(?:pleural|fissure|fracture|joint|paratracheal|paraspinal|mediastinal|midclavicular|mid clavicular|axillary"
     r"|mid axillary|midaxillary|junction|suture|skin|azygoesophageal|skin fold|base|bottom|first|straight|physeal"
-    r"|growth|fat|midsternal) lines?",
+    r"|growth|fat|midsternal|visceral|aortopulmonary|air fluid|fluid|harris|growth arrest|arrest|tension|tethering"
+    r"|demarcation|reflection|stripes? and|plate ?like|tram ?track|tram|isodose|metaphyseal) lines?",
     # marks in the lung, not things put there: "faint lines at the base", "thin vertical line over the left chest"
     r"(?:(?:faint|thin|fine|linear|curvilinear|reticular|parallel|transverse|vertical|horizontal|oblique|dense|sharp"
     r"|white|dark|lucent|radiolucent|sclerotic|apical|basal|basilar|peripheral|subpleural|interlobular|deep sulcus"
     r"|curved|short|long) )+lines?",
     r"lines? (?:at|in|along|near) (?:the |both )?(?:(?:left|right|lung|lower|upper|mid|middle|peripheral) ){0,3}"
     r"(?:bases?|apex|apices|lungs?|periphery|zones?|lobes?)",
-    r"(?:tube|line|wire|cord) ?(?:shaped|like)",
-    r"lead poisoning",
+    r"(?:tube|line|wire|cord|valve|stent|coil|clip|rod|screw|lead) ?(?:shaped|like)",
+    r"(?:like|as) (?:a |an )?(?:tube|line|wire|stent|coil|clip|rod)s?",
+    r"lead (?:poisoning|intoxication|shot|pellets?|glass|shield(?:s|ing)?|time)(?: lines?)?",
+    r"(?:clinical|project|team) lead",
+    r"(?:(?:a|the|thin|faint|dense|upper|lower|single|several|multiple) )?lines? of (?:the )?(?:normal|demarcation"
+    r"|atelectas[ie]s|scar(?:s|ring)?|pleural|reflection|densit(?:y|ies)|lucency|opacit(?:y|ies)|fractures?"
+    r"|calcification|fat|consolidation|fluid)(?: reflections?)?",
+    r"(?:eustachian|fallopian|bronchial|x ray|xray|test|mucus filled|fluid filled) tubes?",
+    r"tube (?:current|voltage|angle|angulation|potential|output|head|distance)",
+    r"(?:bra|brassiere|underwire) (?:wires?|hooks?|clips?|clasps?|straps?)",
+    r"(?:under ?wires?|hair clips?|hair pins?|clothing clips?)",
+    r"(?:fluid|which|that|it) drains",
     r"line (?:drawn|with the|of )",
     r"(?:in|along the) line with",
     r"pleural plates?",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .checkpoints import load_palm
 from .palm_config import PalmTrainingArguments
+from .palm_loading import load_palm
 from .palm_trainer import PalmTrainer
 
 __all__ = ["PalmTrainer", "PalmTrainingArguments", "load_palm"]

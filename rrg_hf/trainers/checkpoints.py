@@ -1,4 +1,4 @@
-"""Checkpoint folders: opening one as a PALM model, and writing one so that a half-written folder is never seen."""
+"""Checkpoint folders: written so that a half-written one is never seen, with the metadata of their training."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from ..errors import CheckpointError, ConfigError
-
-if TYPE_CHECKING:
-    from ..modeling.palm import PalmForReportGeneration
+from ..errors import CheckpointError
 
 logger = logging.getLogger(__name__)
 
@@ -29,59 +23,6 @@ METADATA_NAME = "rrg_training.json"
 STAGE_STATE_NAME = "stage_state.safetensors"
 # Prefix of a folder that is being written. `transformers` looks for `checkpoint-<step>` only, so it never sees one.
 STAGING_PREFIX = "tmp-"
-
-
-def load_palm(path: str | os.PathLike[str], **kwargs: Any) -> PalmForReportGeneration:
-    """Load a PALM checkpoint folder or Hub id, refusing other architectures before any weight is read.
-
-    Args:
-        path: folder written by `save_pretrained`, or a Hub id.
-        **kwargs: passed to `PalmForReportGeneration.from_pretrained` (configuration values may be overridden).
-
-    Raises:
-        CheckpointError: no folder or no config there, a checkpoint of another architecture, or damaged weights.
-    """
-    from transformers import PreTrainedConfig
-
-    from ..modeling.palm import PalmConfig, PalmForReportGeneration
-
-    name = os.fspath(path)
-    try:
-        config, _ = PreTrainedConfig.get_config_dict(name)
-    except (OSError, ValueError, AttributeError, TypeError) as error:  # a config.json may hold any JSON
-        raise CheckpointError(
-            f"No model could be found at {name!r}. Give a folder with config.json and model.safetensors, or a Hub id."
-        ) from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"config.json of {name} holds a {type(config).__name__}, not a configuration.")
-    model_type = config.get("model_type")
-    if model_type != "palm":
-        kind = repr(model_type) if model_type else "an architecture that its config.json does not name"
-        raise CheckpointError(
-            f"{name} is a checkpoint of {kind}, not of PALM. A vision, text or decoder checkpoint enters through "
-            "PalmForReportGeneration.from_backbones (`model: backbones:` in a YAML file)."
-        )
-    overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in {item.name for item in fields(PalmConfig)}}
-    loaded: Any
-    try:
-        if overrides:  # built anew, since from_pretrained would set them without looking at them
-            kwargs["config"] = PalmConfig.from_dict({**config, **overrides})
-            kwargs["config"]._name_or_path = name
-        loaded = PalmForReportGeneration.from_pretrained(name, output_loading_info=True, **kwargs)
-    # A setting of the wrong type or size can fail anywhere in the configuration.
-    except (
-        OSError, RuntimeError, SafetensorError, ValueError, TypeError, AttributeError, KeyError, StrictDataclassError
-    ) as error:  # fmt: skip
-        reason = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"The PALM checkpoint {name} cannot be loaded: {reason}") from error
-    model, info = loaded
-    missing = sorted(info["missing_keys"])
-    if missing:  # transformers fills them with random numbers
-        raise CheckpointError(
-            f"The weights of {name} are incomplete: {len(missing)} are missing, first {missing[:3]}. Copy or save the "
-            "checkpoint again."
-        )
-    return model
 
 
 def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -103,25 +44,6 @@ def is_finished(folder: str | os.PathLike[str], stage: str) -> bool:
     """Whether the folder holds the final model of this stage, as opposed to nothing or checkpoints on the way."""
     metadata = read_metadata(folder)
     return bool(metadata and metadata.get("stage") == stage and metadata.get("finished"))
-
-
-def check_output_dir(folder: str | os.PathLike[str]) -> None:
-    """Make sure that a run can write its results, before it computes any.
-
-    Raises:
-        ConfigError: the folder, or one above it, is a file or cannot be written to.
-    """
-    path = Path(folder)
-    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if not existing.is_dir():
-        raise ConfigError(f"output_dir is {path}, but {existing} is a file. Choose another folder.")
-    try:
-        with tempfile.TemporaryDirectory(dir=existing, prefix=STAGING_PREFIX):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"output_dir is {path}, but {existing} cannot be written to ({error.strerror}). Choose another folder."
-        ) from error
 
 
 @contextmanager

@@ -5,16 +5,18 @@ from __future__ import annotations
 import difflib
 import logging
 import math
-import types
 import typing
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
 from ..errors import ConfigError
+from ..text.cleaning import CLEANERS
+from .preflight import check_trackers
+from .setting_types import check_keys, convert_setting
 
 logger = logging.getLogger(__name__)
 
@@ -32,82 +34,52 @@ TABLE_TRACKERS: tuple[str, ...] = ("trackio", "wandb")
 # The validation score that picks the best checkpoint of the generate stage (logged with the prefix `eval_`).
 CLINICAL_F1 = "rules_micro_f1"
 
+# What each stage logs at an evaluation and a best checkpoint can be chosen by, without the prefix `eval_`.
+STAGE_METRICS: dict[str, tuple[str, ...]] = {
+    "mem": ("loss", "mem_loss"),
+    "align": ("loss", "multi_loss", "uni_loss", "contrastive_loss"),
+    "generate": (
+        "loss",
+        "gen_loss",
+        CLINICAL_F1,
+        "rules_micro_precision",
+        "rules_micro_recall",
+        "rules_macro_f1",
+        "distinct_reports",
+    ),
+}
 
-def check_keys(given: Collection[str], allowed: Collection[str], where: str) -> None:
-    """Refuse unknown settings, naming the nearest valid one.
-
-    Args:
-        given: the keys found.
-        allowed: the keys that mean something there.
-        where: what the keys belong to, for the message ("training", "stages.mem").
-
-    Raises:
-        ConfigError: a key of `given` is not in `allowed`.
-    """
-    unknown = [key for key in given if key not in allowed]
-    if not unknown:
-        return
-    hints = []
-    for key in unknown:
-        near = difflib.get_close_matches(str(key), list(allowed), n=1, cutoff=0.5)
-        hints.append(f"{key!r} (did you mean {near[0]!r}?)" if near else repr(key))
-    known = f" It knows {sorted(allowed)}." if len(allowed) <= 12 else ""
-    raise ConfigError(f"{where} has no setting {', '.join(hints)}.{known} Correct the spelling or remove it.")
-
-
-def _convert(name: str, value: Any, hint: Any, where: str) -> Any:
-    """YAML reads `1e-5` as text, `8.0` as a float and `no` as false: bring values to the type the field declares."""
-    if value is False and name.endswith("_strategy"):
-        return "no"  # which YAML reads as false
-    union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    options = typing.get_args(hint) if union else (hint,)
-    if value is None or any(isinstance(value, option) for option in options if isinstance(option, type)):
-        # bool is an int to isinstance; a `true` for a number field is a slip
-        if isinstance(value, bool) and bool not in options and (int in options or float in options):
-            raise ConfigError(f"{where}.{name} wants a number, not {value!r}.")
-        return value
-    try:
-        if float in options and isinstance(value, (int, str)) and not isinstance(value, bool):
-            return float(value)
-        if int in options and isinstance(value, (float, str)) and float(value).is_integer():
-            return int(float(value))
-    except ValueError:
-        pass
-    numeric = [option for option in options if option in (int, float)]
-    if options in ((int,), (float,), (bool,)) or (numeric and str not in options):
-        wanted = numeric[0] if numeric else options[0]
-        raise ConfigError(f"{where}.{name} wants a value of type {wanted.__name__}, not {value!r}.")
-    if list[str] in options:
-        if isinstance(value, str):
-            return [part.strip() for part in value.split(",") if part.strip()]
-        if isinstance(value, (list, tuple)):
-            return [str(part) for part in value]
-        raise ConfigError(f"{where}.{name} wants a list of texts, not {value!r}.")
-    if str in options and not isinstance(value, (str, dict, list)):
-        raise ConfigError(f"{where}.{name} wants a text, not {value!r}.")
-    return value
-
-
-def check_trackers(trackers: Collection[str]) -> None:
-    """Refuse trackers that do not exist or are not installed, before any compute.
-
-    Raises:
-        ConfigError: the first one that cannot work.
-    """
-    from transformers.integrations.integration_utils import (
-        INTEGRATION_TO_CALLBACK,
-        get_available_reporting_integrations,
-    )
-
-    for name in trackers:
-        if name in ("none", "all"):
-            continue
-        if name not in INTEGRATION_TO_CALLBACK:
-            near = difflib.get_close_matches(str(name), list(INTEGRATION_TO_CALLBACK), n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else " Use none, trackio, wandb or tensorboard."
-            raise ConfigError(f"report_to names {name!r}, which is no tracker that transformers knows.{hint}")
-        if name not in get_available_reporting_integrations():
-            raise ConfigError(f"report_to names {name!r}, which is not installed. Run: pip install {name}")
+# Lowest and highest value that can work, both included.
+_LIMITS: dict[str, tuple[float, float]] = {
+    "learning_rate": (0, math.inf),
+    "vision_learning_rate": (0, math.inf),
+    "weight_decay": (0, math.inf),
+    "num_train_epochs": (0, math.inf),
+    "adam_beta1": (0, 1 - 1e-12),
+    "adam_beta2": (0, 1 - 1e-12),
+    "adam_epsilon": (0, math.inf),
+    "max_grad_norm": (0, math.inf),
+    "warmup_steps": (0, math.inf),
+    "logging_steps": (0, math.inf),
+    "save_steps": (1e-12, math.inf),
+    "eval_steps": (1e-12, math.inf),
+    "eval_delay": (0, math.inf),
+    "early_stopping_threshold": (0, math.inf),
+    "early_stopping_patience": (1, math.inf),
+    "per_device_train_batch_size": (1, math.inf),
+    "per_device_eval_batch_size": (1, math.inf),
+    "gradient_accumulation_steps": (1, math.inf),
+    "eval_accumulation_steps": (1, math.inf),
+    "save_total_limit": (1, math.inf),
+    "dataloader_num_workers": (0, math.inf),
+    "ddp_timeout": (1, math.inf),
+    "seed": (0, 2**32 - 1),
+    "data_seed": (0, 2**32 - 1),
+    "generation_num_beams": (1, math.inf),
+    "generation_max_new_tokens": (1, math.inf),
+    "eval_generate_samples": (0, math.inf),
+    "log_reports": (0, math.inf),
+}
 
 
 @dataclass
@@ -340,6 +312,11 @@ class PalmTrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        given = {item.name: getattr(self, item.name) for item in _settings()}
+        # HfArgumentParser gives None for texts without a default
+        given = {name: value for name, value in given.items() if value is not None or name in _LIMITS}
+        for name, value in self.converted(given).items():
+            setattr(self, name, value)
         self.report_to = self.report_to or "none"
         self._check_own_settings()
         if self.learning_rate is None:
@@ -374,33 +351,13 @@ class PalmTrainingArguments(TrainingArguments):
             )
         if self.section not in SECTIONS:
             raise ConfigError(f"section is {self.section!r}; PALM learns one of {', '.join(SECTIONS)}.")
-        if self.max_report_length is not None and self.max_report_length < 3:
-            raise ConfigError(
-                f"max_report_length is {self.max_report_length}; a report needs at least 3 tokens (start, one, end)."
-            )
-        for name in ("learning_rate", "vision_learning_rate", "weight_decay", "num_train_epochs"):
-            number = getattr(self, name)
-            if number is not None and not (math.isfinite(number) and number >= 0):
-                raise ConfigError(f"{name} is {number}; it must be a finite number and cannot be negative.")
-        for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"seed is {self.seed}; it must lie between 0 and 2**32 - 1.")
+        self._check_limits()
+        if self.cleaning not in CLEANERS:
+            raise ConfigError(f"cleaning is {self.cleaning!r}; there are {', '.join(CLEANERS)}.")
         if self.vision_learning_rate == 0 and self.stage == "mem":
             raise ConfigError(
                 "vision_learning_rate 0 would freeze the vision tower, which is all that stage 'mem' is for. Leave "
                 "the stage out (skip_stages), or raise the rate."
-            )
-        for name in ("generation_num_beams", "generation_max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        for name in ("eval_generate_samples", "log_reports"):
-            if (getattr(self, name) or 0) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it cannot be negative.")
-        if self.early_stopping_patience is not None and self.early_stopping_patience < 1:
-            raise ConfigError(
-                f"early_stopping_patience is {self.early_stopping_patience}; use at least 1, or leave it out."
             )
         if self.remove_unused_columns:
             raise ConfigError("remove_unused_columns must stay False: the collator reads the columns of Study rows.")
@@ -408,10 +365,10 @@ class PalmTrainingArguments(TrainingArguments):
             raise ConfigError(
                 "label_smoothing_factor is not supported: the losses of PALM are computed in the model. Set it to 0."
             )
-        if self.deepspeed is not None or self.fsdp:
+        if self.deepspeed is not None or self.fsdp or self.parallelism_config is not None:
             raise ConfigError(
-                "PalmTrainer runs in one process or under DDP (torchrun, accelerate launch); deepspeed and fsdp would "
-                "split the shared encoders of its stages. Remove the setting."
+                "PalmTrainer runs in one process or under DDP (torchrun, accelerate launch); deepspeed, fsdp and "
+                "parallelism_config would split the shared encoders of its stages. Remove the setting."
             )
         trackers = [self.report_to] if isinstance(self.report_to, str) else list(self.report_to or [])
         check_trackers(trackers)
@@ -420,6 +377,33 @@ class PalmTrainingArguments(TrainingArguments):
                 f"log_reports sends a table, which needs one of {', '.join(TABLE_TRACKERS)} in report_to; it is "
                 f"{self.report_to!r}."
             )
+
+    def _check_limits(self) -> None:
+        for name, (low, high) in _LIMITS.items():
+            number = getattr(self, name)
+            if number is None or (math.isfinite(number) and low <= number <= high):
+                continue
+            if high < math.inf:
+                needed = "lie between 0 and 1, without 1" if high < 1 else f"lie between {low} and {high}"
+            elif 0 < low < 1:
+                needed = "be a finite number above 0"
+            else:
+                needed = f"be a finite number of at least {low}"
+            raise ConfigError(f"{name} is {number}; it must {needed}.")
+        if self.max_report_length is not None and self.max_report_length < 3:
+            raise ConfigError(
+                f"max_report_length is {self.max_report_length}; a report needs at least 3 tokens (start, one, end)."
+            )
+        if self.max_steps != -1 and self.max_steps < 1:
+            raise ConfigError(f"max_steps is {self.max_steps}; use at least 1, or -1 to go by num_train_epochs.")
+        if self.max_steps == -1 and self.num_train_epochs == 0:
+            raise ConfigError("num_train_epochs is 0, which trains nothing. Leave the stage out with skip_stages.")
+        for item in _settings():
+            value, choices = getattr(self, item.name), item.metadata.get("choices")
+            if choices and value is not None and value not in choices:
+                near = difflib.get_close_matches(str(value), list(choices), n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise ConfigError(f"{item.name} is {value!r}; choose one of {', '.join(choices)}.{hint}")
 
     def _resolve_best_checkpoint(self) -> None:
         """Fill in load_best_model_at_end and metric_for_best_model where the caller left them open."""
@@ -457,6 +441,18 @@ class PalmTrainingArguments(TrainingArguments):
                 )
             )
 
+        metric = (self.metric_for_best_model or "loss").removeprefix("eval_")
+        known = STAGE_METRICS[self.stage]
+        elsewhere = {name for names in STAGE_METRICS.values() for name in names} - set(known)
+        # a dict of validation sets puts its keys before the names
+        if metric in elsewhere or not any(metric == name or metric.endswith(f"_{name}") for name in known):
+            near = difflib.get_close_matches(metric, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"metric_for_best_model is {self.metric_for_best_model!r}, which stage {self.stage} does not log; it "
+                f"logs {', '.join(known)}.{hint}"
+            )
+
     def disable_evaluation(self) -> None:
         """Take back the default of evaluating, for a run without a validation set.
 
@@ -472,6 +468,22 @@ class PalmTrainingArguments(TrainingArguments):
             logger.warning("No eval_dataset: the last checkpoint is kept, not the one with the best clinical F1.")
 
     @classmethod
+    def converted(cls, values: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
+        """The values brought to the types of their fields (see `convert_setting`).
+
+        Args:
+            values: argument name to value.
+            where: what the mapping is called in error messages ("training"); empty for plain names.
+
+        Raises:
+            ConfigError: an unknown key (the message names the nearest valid one) or a value of the wrong type.
+        """
+        check_keys(list(values), [item.name for item in _settings()], where or cls.__name__)
+        hints = typing.get_type_hints(cls)
+        prefix = f"{where}." if where else ""
+        return {name: convert_setting(f"{prefix}{name}", value, hints[name]) for name, value in values.items()}
+
+    @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, where: str = "training") -> PalmTrainingArguments:
         """Build the arguments from a mapping such as a YAML block.
 
@@ -482,15 +494,15 @@ class PalmTrainingArguments(TrainingArguments):
             where: what the mapping is called in error messages.
 
         Raises:
-            ConfigError: an unknown key (the message names the nearest valid one) or a value of the wrong type.
+            ConfigError: an unknown key (the message names the nearest valid one) or a value that cannot work.
         """
-        names = {item.name for item in fields(cls) if item.init}
-        check_keys(list(values), names, where)
-        hints = typing.get_type_hints(cls)
-        converted = {name: _convert(name, value, hints[name], where) for name, value in values.items()}
+        converted = cls.converted(values, where=where)
         try:
             return cls(**converted)
-        except ConfigError:
-            raise
-        except (ValueError, TypeError, ImportError) as error:  # what TrainingArguments itself refuses
+        # ConfigError is this class's own; the others are what TrainingArguments itself refuses
+        except (ConfigError, ValueError, TypeError, ImportError) as error:
             raise ConfigError(f"{where}: {' '.join(str(error).split())}") from error
+
+
+def _settings() -> list[Field]:
+    return [item for item in fields(PalmTrainingArguments) if item.init]

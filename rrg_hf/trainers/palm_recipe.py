@@ -11,21 +11,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from huggingface_hub.errors import StrictDataclassError
 
-from ..errors import ConfigError, RrgError
-from .checkpoints import check_output_dir, is_finished, load_palm
-from .palm_config import STAGES, PalmTrainingArguments, check_keys
+from ..errors import ConfigError
+from .checkpoints import is_finished
+from .palm_config import STAGES, PalmTrainingArguments
+from .palm_loading import UNUSABLE, check_vocabularies, load_palm, load_processor, one_line, read_palm_config
+from .preflight import check_optimization, check_output_dir
+from .setting_types import check_keys, convert_setting
 
 if TYPE_CHECKING:
-    from ..modeling.palm import PalmForReportGeneration, PalmProcessor
+    from ..modeling.palm import PalmConfig, PalmForReportGeneration, PalmProcessor
 
 logger = logging.getLogger(__name__)
 
-MODEL_KEYS = ("path", "backbones", "config", "processor")
-BACKBONE_KEYS = ("vision", "text", "decoder")
-DATA_KEYS = ("train_dataset", "split", "eval_dataset", "eval_split", "streaming")
+# The keys of the blocks and the types of their values.
+MODEL_KEYS: dict[str, Any] = {"path": str | None, "backbones": dict | None, "config": dict | None,
+                              "processor": str | None}  # fmt: skip
+BACKBONE_KEYS: dict[str, Any] = {"vision": str, "text": str, "decoder": str}
+DATA_KEYS: dict[str, Any] = {"train_dataset": str | None, "split": str | None, "eval_dataset": str | None,
+                             "eval_split": str | None, "streaming": bool | None}  # fmt: skip
 TOP_KEYS = ("model", "data", "training", "stages")
+
+# Training arguments that would do nothing here, and why.
+_WITHOUT_EFFECT = {
+    "resume_from_checkpoint": "an interrupted stage goes on by itself from the last checkpoint in its output_dir",
+    "do_train": "a recipe always trains",
+    "do_eval": "set eval_strategy, or data.eval_split to null",
+    "do_predict": "write reports with `rrg generate`",
+}
 
 
 @dataclass
@@ -55,11 +68,10 @@ class PalmRecipe:
     @property
     def order(self) -> list[str]:
         """The stages this recipe trains: all but those in `skip_stages`."""
-        skipped = self.overrides.get("skip_stages", self.training.get("skip_stages")) or []
-        if isinstance(skipped, str):
-            skipped = [part.strip() for part in skipped.split(",")]
-        if not isinstance(skipped, (list, tuple)) or any(name not in STAGES for name in skipped):
-            raise ConfigError(f"skip_stages must name stages out of {', '.join(STAGES)}; it is {skipped!r}.")
+        given = self.overrides.get("skip_stages", self.training.get("skip_stages")) or []
+        skipped = convert_setting("skip_stages", given, list[str])
+        if any(name not in STAGES for name in skipped):
+            raise ConfigError(f"skip_stages must name stages out of {', '.join(STAGES)}; it is {given!r}.")
         return [stage for stage in STAGES if stage not in skipped]
 
     def arguments(self, stage: str) -> PalmTrainingArguments:
@@ -118,6 +130,8 @@ def _apply_override(recipe: PalmRecipe, text: str) -> None:
     except yaml.YAMLError as error:
         raise ConfigError(f"Override {key}: {raw!r} is not a valid value.") from error
     *where, name = key.split(".")
+    if not where and name in TOP_KEYS:
+        raise ConfigError(f"Override {key}: `{name}` is a block. Name a setting in it, such as data.split=train.")
     if not where:
         (recipe.data if name in DATA_KEYS else recipe.overrides)[name] = value
         return
@@ -131,30 +145,36 @@ def _apply_override(recipe: PalmRecipe, text: str) -> None:
 
 
 def check_recipe(recipe: PalmRecipe) -> None:
-    """Refuse unknown keys and missing parts, before anything is loaded.
+    """Refuse unknown keys, values of the wrong type and missing parts, before anything is loaded.
+
+    Numbers written as text are converted in place.
 
     Raises:
         ConfigError: the first thing that cannot work.
     """
-    names = {item.name for item in fields(PalmTrainingArguments) if item.init} - {"stage"}
-    check_keys(list(recipe.overrides), [*names, *DATA_KEYS], "The recipe")
-    check_keys(list(recipe.training), names, "training")
+    for item in fields(PalmRecipe):
+        if not isinstance(getattr(recipe, item.name), dict):
+            raise ConfigError(f"{item.name} must be a block of settings, not {getattr(recipe, item.name)!r}.")
     check_keys(list(recipe.stages), STAGES, "stages")
     for stage, settings in recipe.stages.items():
-        if settings is None:
-            recipe.stages[stage] = {}
-        elif not isinstance(settings, dict):
+        if settings is not None and not isinstance(settings, dict):
             raise ConfigError(f"stages.{stage} must be a block of settings, not {settings!r}.")
-        else:
-            check_keys(list(settings), names - {"output_dir"}, f"stages.{stage}")
-    check_keys(list(recipe.data), DATA_KEYS, "data")
-    check_keys(list(recipe.model), MODEL_KEYS, "model")
-    _check_types(
-        recipe.data, "data", text=("train_dataset", "split", "eval_dataset", "eval_split"), flags=("streaming",)
-    )
-    _check_types(recipe.model, "model", text=("path", "processor"), blocks=("backbones", "config"))
+        recipe.stages[stage] = settings or {}
+    names = [item.name for item in fields(PalmTrainingArguments) if item.init and item.name != "stage"]
+    check_keys(list(recipe.overrides), [*names, *DATA_KEYS], "The recipe")
+    _check_arguments(recipe.overrides, names, "")
+    _check_arguments(recipe.training, names, "training")
+    for stage, settings in recipe.stages.items():
+        _check_arguments(settings, [name for name in names if name not in _OF_ALL_STAGES], f"stages.{stage}")
+    for block in (recipe.overrides, recipe.training):
+        if block.get("output_dir", "palm_output") in (None, ""):
+            raise ConfigError("output_dir is empty (an unset variable?). Name a folder.")
+    _check_block(recipe.data, DATA_KEYS, "data")
+    _check_block(recipe.model, MODEL_KEYS, "model")
     if not recipe.data.get("train_dataset"):
         raise ConfigError("data.train_dataset is missing: name the folder of a saved data set, or a Hub data set id.")
+    if not recipe.order:
+        raise ConfigError("skip_stages leaves no stage to train.")
     sources = [name for name in ("path", "backbones") if recipe.model.get(name)]
     if len(sources) == 2:
         raise ConfigError("model has both `path` and `backbones`. A checkpoint brings its backbones: remove one.")
@@ -165,55 +185,73 @@ def check_recipe(recipe: PalmRecipe) -> None:
         )
     backbones = recipe.model.get("backbones")
     if backbones:
-        check_keys(list(backbones), BACKBONE_KEYS, "model.backbones")
-        _check_types(backbones, "model.backbones", text=BACKBONE_KEYS)
         absent = [name for name in BACKBONE_KEYS if not backbones.get(name)]
+        check_keys(list(backbones), BACKBONE_KEYS, "model.backbones")
         if absent:
             raise ConfigError(f"model.backbones lacks {', '.join(absent)}; PALM needs vision, text and decoder.")
+        _check_block(backbones, BACKBONE_KEYS, "model.backbones")
+    if "training_stage" in (recipe.model.get("config") or {}):
+        raise ConfigError(
+            "model.config.training_stage cannot be set: a checkpoint says itself which stage it finished. To leave "
+            "stages out use skip_stages."
+        )
 
 
-def _check_types(
-    block: Mapping[str, Any],
-    where: str,
-    *,
-    text: Sequence[str] = (),
-    flags: Sequence[str] = (),
-    blocks: Sequence[str] = (),
-) -> None:
-    """Refuse values of the wrong kind; null is left to the caller.
+# One folder and one order for the whole recipe.
+_OF_ALL_STAGES = ("output_dir", "skip_stages")
+
+
+def _check_arguments(block: dict[str, Any], names: Sequence[str], where: str) -> None:
+    check_keys(list(block), [*names, *(() if where else DATA_KEYS)], where or "The recipe")
+    for name, reason in _WITHOUT_EFFECT.items():
+        if block.get(name):
+            raise ConfigError(f"{where}{'.' if where else ''}{name} has no effect in a recipe: {reason}. Remove it.")
+    block.update(PalmTrainingArguments.converted(block, where=where))
+
+
+def _check_block(block: dict[str, Any], kinds: Mapping[str, Any], where: str) -> None:
+    check_keys(list(block), list(kinds), where)
+    block.update({name: convert_setting(f"{where}.{name}", value, kinds[name]) for name, value in block.items()})
+
+
+def planned_config(recipe: PalmRecipe) -> PalmConfig:
+    """The configuration that the recipe's model will start with, from configurations alone: no weight is read.
 
     Raises:
-        ConfigError: names the key, the value and the kind it should have.
+        ConfigError: a key or value of `model.config` that cannot work; names and says why.
+        CheckpointError: `model.path` or `model.processor` is no checkpoint of that kind.
     """
-    for names, kind, wanted in ((text, str, "a text"), (flags, bool, "true or false"), (blocks, dict, "a block")):
-        for name in names:
-            value = block.get(name)
-            if value is not None and not isinstance(value, kind):
-                raise ConfigError(f"{where}.{name} must be {wanted}, not {value!r}.")
+    from ..modeling.palm import PalmConfig
+    from ..modeling.palm.convert_palm import read_backbone_configs
 
-
-def decoder_positions(recipe: PalmRecipe) -> int | None:
-    """Positions of the decoder that the recipe's model has or will have, read from configurations alone.
-
-    Returns:
-        None where a checkpoint's configuration cannot be read here; loading it will say why.
-    """
-    from transformers import PreTrainedConfig
-
-    settings = (recipe.model.get("config") or {}).get("decoder_config")
-    settings = settings if isinstance(settings, dict) else {}
-    source = recipe.model.get("path") or (recipe.model.get("backbones") or {}).get("decoder")
-    if source:
+    settings = deepcopy(recipe.model.get("config") or {})
+    check_keys(list(settings), [item.name for item in fields(PalmConfig)], "model.config")
+    processor = load_processor(recipe.model["processor"]) if recipe.model.get("processor") else None
+    if recipe.model.get("path"):
         try:
-            found, _ = PreTrainedConfig.get_config_dict(source)
-        except (OSError, ValueError):
-            return None
-        if not isinstance(found, dict):
-            return None
-        decoder = found.get("decoder_config", {}) if recipe.model.get("path") else found
-        settings = {**decoder, **settings} if isinstance(decoder, dict) else settings
-    positions = settings.get("n_positions", settings.get("max_position_embeddings", 1024))  # GPT2Config's default
-    return positions if isinstance(positions, int) else None
+            config = read_palm_config(recipe.model["path"], **settings)
+        except ConfigError as error:
+            raise ConfigError(f"model.config: {error}") from error
+        processor = processor or load_processor(recipe.model["path"])
+    else:
+        try:
+            if recipe.model.get("backbones"):
+                parts: dict[str, Any] = read_backbone_configs(**recipe.model["backbones"])
+                clashing = sorted(parts.keys() & settings.keys())
+                if clashing:
+                    raise ConfigError(
+                        f"model.config.{clashing[0]} cannot be set: model.backbones brings it. Remove it."
+                    )
+                config = PalmConfig(**parts, **settings)
+            else:
+                config = PalmConfig(**_with_vocabularies(settings, processor))
+        except UNUSABLE as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"The model of the recipe cannot be built: {one_line(error)}") from error
+    if processor is not None:
+        check_vocabularies(config, processor)
+    return config
 
 
 def load_start(
@@ -227,46 +265,43 @@ def load_start(
         initialize_prototypes: whether prototypes of a model from backbones start from the encoded pathology names.
 
     Raises:
-        ConfigError: `model.config` holds a setting that cannot work.
-        CheckpointError: `model.path` is not a PALM checkpoint.
+        ConfigError: `model.config` holds a setting that cannot work, or the backbones cannot be read.
+        CheckpointError: `model.path` is not a PALM checkpoint, or `model.processor` not the folder of a processor.
     """
     from transformers import set_seed
 
     from ..modeling.palm import PalmConfig, PalmForReportGeneration, PalmProcessor
 
     settings = deepcopy(recipe.model.get("config") or {})
-    processor_path = str(recipe.model.get("processor") or "")
+    given = recipe.model.get("processor")
     set_seed(seed)
     if recipe.model.get("path"):
-        known = {item.name for item in fields(PalmConfig)}
-        check_keys(list(settings), known, "model.config")
-        model = load_palm(recipe.model["path"], **settings)
-        return model, PalmProcessor.from_pretrained(processor_path or recipe.model["path"])
+        check_keys(list(settings), [item.name for item in fields(PalmConfig)], "model.config")
+        return load_palm(recipe.model["path"], **settings), load_processor(given or recipe.model["path"])
+    processor: Any = load_processor(given) if given else None
     try:
         if recipe.model.get("backbones"):
             backbones = recipe.model["backbones"]
             model = PalmForReportGeneration.from_backbones(
                 **backbones, initialize_prototypes=initialize_prototypes, **settings
             )
-            if processor_path:
-                return model, PalmProcessor.from_pretrained(processor_path)
-            return model, PalmProcessor.from_backbones(**backbones)
-        processor = PalmProcessor.from_pretrained(processor_path)
+            return model, processor or PalmProcessor.from_backbones(**backbones)
         return PalmForReportGeneration(PalmConfig(**_with_vocabularies(settings, processor))), processor
-    except RrgError:
-        raise
     # A value of the wrong type can fail anywhere in the backbones' configurations.
-    except (ValueError, TypeError, AttributeError, KeyError, OSError, StrictDataclassError) as error:
-        raise ConfigError(f"The model of the recipe cannot be built: {' '.join(str(error).split())[:400]}") from error
+    except UNUSABLE as error:
+        raise ConfigError(f"The model of the recipe cannot be built: {one_line(error)}") from error
 
 
 def _with_vocabularies(settings: dict[str, Any], processor: Any) -> dict[str, Any]:
     """Vocabulary sizes and special tokens of a model from scratch, which only its tokenizers know."""
-    decoder = settings.setdefault("decoder_config", {})
+    for name in ("decoder_config", "text_config"):
+        if not isinstance(settings.setdefault(name, {}), dict):
+            raise ConfigError(f"model.config.{name} must be a block of settings, not {settings[name]!r}.")
+    decoder = settings["decoder_config"]
     decoder.setdefault("vocab_size", len(processor.tokenizer))
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         decoder.setdefault(name, getattr(processor.tokenizer, name))
-    settings.setdefault("text_config", {}).setdefault("vocab_size", len(processor.text_tokenizer))
+    settings["text_config"].setdefault("vocab_size", len(processor.text_tokenizer))
     return settings
 
 
@@ -312,11 +347,11 @@ def run_recipe(
     from transformers.trainer_utils import get_last_checkpoint
 
     from ..data.pixel_cache import cache_pixel_values
-    from ..modeling.palm import PalmProcessor
-    from .palm_stages import check_decoder_lengths
     from .palm_trainer import PalmTrainer
 
+    check_recipe(recipe)
     stages = list(recipe.order if stages is None else stages)
+    check_keys(stages, STAGES, "PALM's list of stages")
     arguments = {stage: recipe.arguments(stage) for stage in stages}
     folders = {stage: recipe.output_dir / stage for stage in STAGES}
     waiting = [stage for stage in stages if not is_finished(folders[stage], stage)]
@@ -331,19 +366,16 @@ def run_recipe(
             )
         say(f"{stage}: finished earlier in {folders[stage]}; delete that folder to train it again.")
     check_output_dir(recipe.output_dir)
-    if "generate" in waiting:
-        check_decoder_lengths(arguments["generate"], decoder_positions(recipe))
+    if waiting:
+        _check_plan(recipe, [arguments[stage] for stage in waiting], _start_folder(recipe, waiting[0]))
     train_dataset, eval_dataset = load_data(recipe) if waiting else (None, None)
     cached = False
     for stage in waiting:
         args = arguments[stage]
-        earlier = [name for name in recipe.order if STAGES.index(name) < STAGES.index(stage)]
-        finished = [folders[name] for name in earlier if is_finished(folders[name], name)]
-        if finished:
-            start = str(finished[-1])
-            model, processor = load_palm(start, **_free_settings(recipe)), PalmProcessor.from_pretrained(start)
+        start = _start_folder(recipe, stage)
+        if start:
+            model, processor = load_palm(start, **_free_settings(recipe)), load_processor(start)
         else:
-            start = "the recipe's model"
             model, processor = load_start(recipe, args.seed, initialize_prototypes=args.initialize_prototypes)
         if args.cache_pixel_values and not cached:
             train_dataset = cache_pixel_values(train_dataset, processor)
@@ -355,7 +387,8 @@ def run_recipe(
         if args.disable_tqdm:
             trainer.remove_callback(PrinterCallback)  # it would print every line of train_log.jsonl instead
         checkpoint = get_last_checkpoint(str(folders[stage])) if folders[stage].is_dir() else None
-        say(f"{stage}: " + (f"goes on from {Path(checkpoint).name}" if checkpoint else f"starts from {start}"))
+        source = f"goes on from {Path(checkpoint).name}" if checkpoint else f"starts from {start or _RECIPE_MODEL}"
+        say(f"{stage}: {source}")
         trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_model()
         state = trainer.state
@@ -364,6 +397,44 @@ def run_recipe(
             line += f", best {args.metric_for_best_model} {state.best_metric:.4f} at step {state.best_global_step}"
         say(f"{line}; model in {folders[stage]}")
     return {stage: folders[stage] for stage in stages}
+
+
+_RECIPE_MODEL = "the recipe's model"
+
+
+def _start_folder(recipe: PalmRecipe, stage: str) -> Path | None:
+    """The finished stage of this run that a stage starts from; None for the recipe's own model."""
+    earlier = [name for name in recipe.order if STAGES.index(name) < STAGES.index(stage)]
+    finished = [recipe.output_dir / name for name in earlier if is_finished(recipe.output_dir / name, name)]
+    return finished[-1] if finished else None
+
+
+def _check_plan(recipe: PalmRecipe, plan: Sequence[PalmTrainingArguments], start: Path | None) -> None:
+    """What can be known to fail before models and data are loaded.
+
+    Args:
+        recipe: the run.
+        plan: arguments of the stages to train.
+        start: folder that the first of them starts from; None for the recipe's own model.
+
+    Raises:
+        RrgError: the first thing that cannot work.
+    """
+    from .palm_stages import check_decoder_lengths
+
+    streaming = recipe.data.get("streaming")
+    for args in plan:
+        if streaming and args.max_steps < 1:
+            raise ConfigError(
+                f"data.streaming is true, so nobody knows the length of the data: set max_steps for {args.stage}."
+            )
+        if streaming and args.cache_pixel_values:
+            raise ConfigError("cache_pixel_values keeps a whole data set in memory, but data.streaming is true.")
+        check_optimization(args)
+    config = read_palm_config(start, **_free_settings(recipe)) if start else planned_config(recipe)
+    for args in plan:
+        if args.stage == "generate":
+            check_decoder_lengths(args, config.decoder_config.n_positions)
 
 
 def _free_settings(recipe: PalmRecipe) -> Mapping[str, Any]:

@@ -133,12 +133,12 @@ def fit_lengths(palm: PalmForReportGeneration, processor: PalmProcessor, args: P
     check_decoder_lengths(args, decoder)
 
 
-def check_decoder_lengths(args: PalmTrainingArguments, positions: int | None) -> None:
+def check_decoder_lengths(args: PalmTrainingArguments, positions: int) -> None:
     """Refuse report lengths that the decoder has no room for.
 
     Args:
         args: of the generate stage.
-        positions: of the decoder; None if they are not known yet.
+        positions: of the decoder.
 
     Raises:
         ConfigError: `max_report_length` or `generation_max_new_tokens` does not fit.
@@ -147,7 +147,7 @@ def check_decoder_lengths(args: PalmTrainingArguments, positions: int | None) ->
     if args.eval_generate_samples != 0:
         chosen["generation_max_new_tokens"] = args.generation_max_new_tokens + 1  # BOS takes one position
     for name, length in chosen.items():
-        if positions is not None and length > positions:
+        if length > positions:
             raise ConfigError(f"{name} needs {length} positions, but the decoder has {positions}. Lower {name}.")
 
 

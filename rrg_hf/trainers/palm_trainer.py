@@ -32,9 +32,7 @@ from .checkpoints import (
     METADATA_NAME,
     STAGE_STATE_NAME,
     STAGING_PREFIX,
-    check_output_dir,
     explained,
-    load_palm,
     publish_files,
     publish_folder,
     read_metadata,
@@ -43,6 +41,7 @@ from .checkpoints import (
 from .interruption import DeferredInterrupt
 from .loss_meter import LossMeter
 from .palm_config import PalmTrainingArguments
+from .palm_loading import check_vocabularies, load_palm, load_processor
 from .palm_stages import (
     build_stage_model,
     check_stage_order,
@@ -51,6 +50,7 @@ from .palm_stages import (
     set_trainable,
     set_vision_learning_rate,
 )
+from .preflight import check_optimization, check_output_dir
 from .run_metadata import run_metadata, tensors_fingerprint
 from .study_data import StudySummary, check_world, prepare_studies, spread_rows
 
@@ -126,6 +126,8 @@ class PalmTrainer(Trainer):
                 f"PalmTrainer needs PalmTrainingArguments, which name the stage; it got a {type(args).__name__}."
             )
         stage = args.stage
+        check_optimization(args)
+        check_output_dir(str(args.output_dir))
         if args.n_gpu > 1:
             logger.warning("Training uses the first of %d GPUs. Start with torchrun to use them all.", args.n_gpu)
             args._n_gpu = 1
@@ -133,7 +135,7 @@ class PalmTrainer(Trainer):
         # Model
         if isinstance(model, (str, os.PathLike)):
             if processing_class is None:
-                processing_class = PalmProcessor.from_pretrained(os.fspath(model))
+                processing_class = load_processor(model)
             model = load_palm(model)
         if not isinstance(model, PalmForReportGeneration):
             raise CheckpointError(
@@ -147,6 +149,7 @@ class PalmTrainer(Trainer):
             raise ConfigError(
                 f"processing_class must be the PalmProcessor of the model; it is {type(processing_class).__name__}."
             )
+        check_vocabularies(model.config, processing_class)
         fit_lengths(model, processing_class, args)
 
         # Dataset
@@ -155,13 +158,14 @@ class PalmTrainer(Trainer):
         self._processor = processing_class
         self.args = args
         self._output = Path(str(args.output_dir))
-        check_output_dir(self._output)
         train_dataset = self._prepare("train_dataset", train_dataset)
         if isinstance(eval_dataset, dict):
             eval_dataset = {key: self._prepare(f"eval_dataset[{key!r}]", part) for key, part in eval_dataset.items()}
         else:
             eval_dataset = self._prepare("eval_dataset", eval_dataset)
         check_world(self.summaries)
+        if isinstance(train_dataset, IterableDataset) and args.max_steps < 1:
+            raise ConfigError("train_dataset is a stream, whose length is not known: set max_steps.")
         if eval_dataset is None and args.evaluates_by_default:
             args.disable_evaluation()
 
@@ -181,7 +185,8 @@ class PalmTrainer(Trainer):
         self._previous = read_metadata(model.config._name_or_path) if model.config._name_or_path else None
         if stage == "align" and args.initialize_prototypes and model.config.training_stage in (None, "mem"):
             names = list(model.config.prototype_names or ())[: model.config.num_prototypes]
-            model.model.initialize_prototypes(processing_class, names)
+            if names:  # without names all prototypes keep their random start
+                model.model.initialize_prototypes(processing_class, names)
         set_seed(args.seed)  # the parts that only this stage has start the same in every process
         stage_model = build_stage_model(model, stage)
         freeze_vision = args.vision_learning_rate == 0

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("rrg_hf", "torch", "transformers", "accelerate", "datasets", "tokenizers", "POT", "numpy")
 # Hyper-parameters are recorded by value; anything that may name a person, a machine or a secret is not.
-_PRIVATE = ("dir", "token", "path", "hub_", "run_name", "project", "trackio_", "deepspeed", "local_rank", "config")
+_PRIVATE = ("dir", "token", "path", "hub_", "run_name", "project", "trackio_", "deepspeed", "local_rank", "config",
+            "resume_from")  # fmt: skip
 # These do not change what is learnt.
 _INCIDENTAL = ("disable_tqdm", "report_to", "log_", "logging_", "debug", "do_", "use_cpu", "dataloader_", "save_")
 

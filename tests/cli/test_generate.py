@@ -99,6 +99,25 @@ def test_bad_files_are_named_and_listed(checkpoint: Path, folder: Path, tmp_path
     assert not (tmp_path / "reports.skipped.jsonl").exists()
 
 
+def test_a_missing_image_is_skipped_and_listed(checkpoint: Path, folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "reports.jsonl"
+    result = run(checkpoint, tmp_path / "gone.png", folder / "a.png", tmp_path / "lost.dcm", "-o", output)
+    assert result.exit_code == 0, result.output
+    assert [row["study_id"] for row in read(output)] == ["a"]
+    skipped = read(tmp_path / "reports.skipped.jsonl")
+    assert [(row["study_id"], row["reason"]) for row in skipped] == [
+        ("gone", "gone.png: no such file."),
+        ("lost", "lost.dcm: no such file."),
+    ]
+    assert "2 skipped" in result.output and "gone: gone.png: no such file." in result.output
+
+
+def test_only_missing_images_are_an_error_before_the_model_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.png: no such file or folder \(2 missing files in all\)"):
+        run(tmp_path / "no model", tmp_path / "gone.png", tmp_path / "lost.png", "-o", tmp_path / "reports.jsonl")
+    assert not (tmp_path / "reports.jsonl").exists()
+
+
 def test_nothing_readable_is_exit_code_1(checkpoint: Path, folder: Path, tmp_path: Path) -> None:
     result = run(checkpoint, folder / "bad.png", "-o", tmp_path / "reports.jsonl")
     assert result.exit_code == 1 and "0 reports written, 0 in" in result.output

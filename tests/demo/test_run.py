@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 from rrg_hf.demo.backbones import ENCODER_DIR
 from rrg_hf.demo.recipe import FULL, QUICK, DemoRecipe
-from rrg_hf.demo.run import ABLATION, EXAMPLE_IMAGE, PALM, PHANTOM_ONLY, PRIOR, choose_cases, prepare_folder, run_demo
+from rrg_hf.demo.run import ABLATION, EXAMPLE_IMAGE, PALM, PHANTOM_ONLY, PRIOR, prepare_folder, run_demo
 from rrg_hf.errors import ConfigError
 
 TOY = DemoRecipe(
@@ -65,6 +66,8 @@ def test_demo_end_to_end(tmp_path: Path) -> None:
             assert result["n"] == 12
             assert result["protocol"]["phantom"] is True
             assert result["protocol"]["split"] == split
+            assert result["protocol"]["versions"]["transformers"] == transformers.__version__
+    assert "torch" in metrics["evidence"][PALM]["protocol"]["versions"]
     reports = [json.loads(line) for line in (out / "reports.jsonl").read_text().splitlines()]
     assert len({row["study_id"] for row in reports}) == 24
     assert all(row["source"] == "phantom" for row in reports)
@@ -99,15 +102,3 @@ def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(ConfigError, match="is a file"):
         prepare_folder(tmp_path / "out", overwrite=True)
-
-
-def test_cases_show_different_findings() -> None:
-    names = ("Edema", "Fracture", "Cardiomegaly")
-    rows = {
-        "labels": [
-            {name: ("positive" if name in positive else "negative") for name in names}
-            for positive in ({"Edema"}, {"Edema"}, set(), {"Fracture", "Cardiomegaly"}, {"Edema"})
-        ]
-    }
-    assert choose_cases(rows, 2) == [0, 3]
-    assert len(choose_cases(rows, 5)) == 5

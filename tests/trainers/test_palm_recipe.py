@@ -14,7 +14,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from rrg_hf.errors import CheckpointError, ConfigError, DataError
 from rrg_hf.modeling.palm import PalmConfig
 from rrg_hf.trainers import PalmTrainingArguments, load_palm
-from rrg_hf.trainers.palm_recipe import load_recipe, load_start, run_recipe
+from rrg_hf.trainers.palm_recipe import PalmRecipe, load_recipe, load_start, run_recipe
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -284,12 +284,35 @@ BAD_SETTINGS = {
     "model.config=[1]": r"model\.config must be a block",
     "model.backbones=x": r"model\.backbones must be a block",
     "model.processor=3": r"model\.processor must be a text",
-    "model.config.fusion_dropout=9": "fusion_dropout",
+    "model.config.fusion_dropout=9": r"model\.config: .*fusion_dropout",
+    "model.config.fusion_layers=7": r"model\.config: fusion_layers: a checkpoint keeps its shapes",
+    "model.config.decoder_config={n_layer: x}": r"model\.config: .*n_layer",
+    "model.config.vision_config={hiden_size: 4}": "did you mean 'hidden_size'",
+    "model.config.training_stage=mem": "training_stage cannot be set",
+    "model.config.bos_token_id=999999": r"bos_token_id is 999999 in the model's configuration",
+    "model.processor=/nowhere": "No PalmProcessor could be loaded from '/nowhere'",
+    "model=3": "`model` is a block",
+    "data={split: train}": "`data` is a block",
+    "data.eval_split=nosuch": "no split 'nosuch'",
+    "data.streaming=true": "nobody knows the length",
     "model.config.fusion_dropout=a": "fusion_dropout",
     "model.config.num_prototypes=a": "num_prototypes",
     "model.config.alignment=none": "alignment",
     "model.config.fusion_droput=0.1": "fusion_dropout",
     "model.path=nowhere": "nowhere",
+    "output_dir=3": "output_dir must be a text",
+    "output_dir=": "output_dir is empty",
+    "output_dir=''": "output_dir is empty",
+    "resume_from_checkpoint=x": "goes on by itself",
+    "do_train=true": "a recipe always trains",
+    "stages.mem.skip_stages=[align]": r"stages\.mem has no setting 'skip_stages'",
+    "stages.mem.seed=a": r"stages\.mem\.seed must be a whole number, not 'a'",
+    "training.seed=a": r"training\.seed must be a whole number, not 'a'",
+    "lr_scheduler_kwargs={a: 1}": "lr_scheduler_kwargs .* cannot be used",
+    "optim=adamw_bnb_8bit": "bitsandbytes",
+    "torch_compile_backend=inductr": "Did you mean 'inductor'",
+    "metric_for_best_model=mem_loss": "stages.align: metric_for_best_model is 'mem_loss'",
+    "skip_stages=[mem, align, generate]": "leaves no stage",
     "report_to=blah": "report_to names 'blah'",
     "report_to=[tensorbord]": "did you mean 'tensorboard'|Did you mean 'tensorboard'",
     "skip_stages=3": "skip_stages",
@@ -316,16 +339,22 @@ BAD_SETTINGS = {
     "stages.mem.vision_learning_rate=0": "vision_learning_rate",
     "deepspeed=x.json": "deepspeed",
 }
+# The only ones that the data itself must tell.
+_FOUND_IN_DATA = ("data.eval_split=nosuch",)
 
 
 @pytest.mark.parametrize("setting", BAD_SETTINGS)
 def test_a_setting_that_cannot_work_is_one_clear_error(
     setting: str, recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "positions" in BAD_SETTINGS[setting]:
+    changes = [setting]
+    if setting == "data.streaming=true":
+        changes.append("max_steps=-1")
+    if setting not in _FOUND_IN_DATA:
         monkeypatch.setattr("rrg_hf.trainers.palm_recipe.load_data", lambda recipe: pytest.fail("data was loaded"))
+    monkeypatch.setattr("rrg_hf.trainers.palm_recipe.load_palm", lambda *_, **__: pytest.fail("a model was loaded"))
     with pytest.raises((ConfigError, CheckpointError, DataError), match=BAD_SETTINGS[setting]) as caught:
-        run_recipe(load_recipe(write(recipe, tmp_path), [setting]))
+        run_recipe(load_recipe(write(recipe, tmp_path), changes))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -338,24 +367,41 @@ def test_output_dir_that_cannot_be_written_is_refused_first(recipe: dict[str, An
     assert (tmp_path / "file").read_text() == "x"
 
 
-@pytest.mark.parametrize("content", ["[]", "3", "null", '"palm"', '{"model_type": "palm"', '{"model_type": 7}'])
-def test_a_config_that_is_no_configuration_is_refused(content: str, palm_dir: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(palm_dir, folder)
-    (folder / "config.json").write_text(content)
-    with pytest.raises(CheckpointError):
-        load_palm(folder)
+def test_a_stream_cannot_be_cached(recipe: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="keeps a whole data set in memory"):
+        run_recipe(load_recipe(write(recipe, tmp_path), ["cache_pixel_values=true", "streaming=true"]))
 
 
-def test_a_checkpoint_with_a_wrong_value_or_without_weights_is_refused(palm_dir: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(palm_dir, folder)
-    config = json.loads((folder / "config.json").read_text())
-    for key, value in (("fusion_dropout", 9), ("num_prototypes", "a"), ("decoder_config", 3), ("vision_config", [])):
-        (folder / "config.json").write_text(json.dumps({**config, key: value}))
-        with pytest.raises(CheckpointError, match="cannot be loaded"):
-            load_palm(folder)
-    (folder / "config.json").write_text(json.dumps(config))
-    next(folder.glob("*.safetensors")).unlink()
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
-        load_palm(folder)
+def test_a_recipe_made_in_python_is_checked_too(recipe: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="model must be a block of settings, not 3"):
+        run_recipe(PalmRecipe(model=3, data=recipe["data"]))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"training\.max_steps must be a whole number"):
+        run_recipe(PalmRecipe(model=recipe["model"], data=recipe["data"], training={"max_steps": "two"}))
+    with pytest.raises(ConfigError, match="has no setting 'allign'"):
+        run_recipe(PalmRecipe(model=recipe["model"], data=recipe["data"]), ["allign"])
+
+
+def test_models_that_cannot_be_built_are_refused_before_data(
+    recipe: dict[str, Any], palm_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rrg_hf.trainers.palm_recipe.load_data", lambda recipe: pytest.fail("data was loaded"))
+    backbones = {name: str(palm_dir / "backbones" / name) for name in ("vision", "text", "decoder")}
+    scratch = {"processor": str(palm_dir)}
+    for model, message in (
+        ({"backbones": {**backbones, "vision": str(tmp_path)}}, "cannot be built"),
+        ({"backbones": {**backbones, "text": backbones["decoder"]}}, "is read from 'bert' or 'cxr-bert'"),
+        ({"backbones": backbones, "config": {"fusion_dropout": 9}}, "fusion_dropout"),
+        ({"backbones": backbones, "config": {"decoder_config": {}}}, "decoder_config cannot be set"),
+        ({**scratch, "config": {"text_config": [1]}}, r"model\.config\.text_config must be a block"),
+        ({**scratch, "config": {"decoder_config": {"n_layer": "x"}}}, "n_layer"),
+        ({**scratch, "config": {"decoder_config": {"vocab_size": 5}}}, "tokenizer for the decoder has"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run_recipe(load_recipe(write({**recipe, "model": model}, tmp_path)))
+
+
+def test_settings_of_a_block_change_only_what_they_name(recipe: dict[str, Any], tmp_path: Path) -> None:
+    loaded = load_recipe(write(recipe, tmp_path), ["model.config.decoder_config.resid_pdrop=0.25"])
+    model, _ = load_start(loaded, seed=0)
+    assert model.config.decoder_config.resid_pdrop == 0.25
+    assert model.config.decoder_config.n_embd == load_palm(recipe["model"]["path"]).config.decoder_config.n_embd

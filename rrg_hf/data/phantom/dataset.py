@@ -14,7 +14,7 @@ from PIL import Image
 
 from ...errors import DataError
 from ...observations import Labels
-from ..study import Box, Study, study_features
+from ..study import SPLITS, Box, Study, study_features
 from .anatomy import ANATOMY_NODES, STOMACH_BUBBLE, Chest, Mask, sample_anatomy
 from .drawing import Radiograph
 from .facts import DRAWABLE, Fact, check_facts
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import datasets
 
 SOURCE = "phantom"
-PHANTOM_SPLITS = ("train", "validation", "test", "test_shifted")
+PHANTOM_SPLITS = (*SPLITS, "test_shifted")
 MIN_SIZE, MAX_SIZE = 64, 512
 DEFAULT_MASKS = ("left lung", "right lung", "cardiac silhouette")
 

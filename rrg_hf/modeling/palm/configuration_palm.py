@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import math
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -300,13 +301,19 @@ class PalmConfig(PreTrainedConfig):
         for name in ("alignment_temperature", "sinkhorn_epsilon", "initializer_range"):
             value = getattr(self, name)
             if not _is_number(value) or not value > 0:
-                raise ValueError(f"`{name}` must be a positive number, got {value!r}.")
+                raise ValueError(f"`{name}` must be a positive, finite number, got {value!r}.")
         if not _is_number(self.mem_mask_ratio) or not 0 < self.mem_mask_ratio < 1:
             raise ValueError(f"`mem_mask_ratio` must lie between 0 and 1, both excluded, got {self.mem_mask_ratio!r}.")
         if not _is_number(self.fusion_dropout) or not 0 <= self.fusion_dropout < 1:
             raise ValueError(f"`fusion_dropout` must be at least 0 and below 1, got {self.fusion_dropout!r}.")
-        if isinstance(self.prototype_names, str):
-            raise ValueError("`prototype_names` must be a list of names, got a single string.")
+        names = self.prototype_names
+        if names is not None and (
+            not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names)
+        ):
+            raise ValueError(f"`prototype_names` must be a list of names or None, got {names!r}.")
+        for name in ("normalize_embeddings", "gather_embeddings", "tie_word_embeddings"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"`{name}` must be true or false, got {getattr(self, name)!r}.")
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
         """The decoder's config, which generation and TRL need; the text encoder's only for `encoder=True` alone."""
@@ -314,7 +321,7 @@ class PalmConfig(PreTrainedConfig):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _default_heads(width: int) -> int:

@@ -127,6 +127,25 @@ def load_backbones(
     return models, report
 
 
+def read_backbone_configs(
+    vision: str | os.PathLike[str],
+    text: str | os.PathLike[str],
+    decoder: str | os.PathLike[str],
+    hub_kwargs: dict[str, Any] | None = None,
+) -> dict[str, PreTrainedConfig]:
+    """The three backbones' configurations under their names in `PalmConfig`, without reading a weight.
+
+    Raises:
+        ValueError: wrong architecture.
+    """
+    parts = {
+        "vision_config": ("vision_model", vision),
+        "text_config": ("text_model", text),
+        "decoder_config": ("decoder", decoder),
+    }
+    return {name: _backbone_config(part, os.fspath(path), hub_kwargs or {}) for name, (part, path) in parts.items()}
+
+
 def load_text_tokenizer(text: str | os.PathLike[str], hub_kwargs: dict[str, Any]) -> Any | None:
     """The BERT tokenizer stored beside the text encoder, or None when there is none. Runs no remote code."""
     from transformers import BertTokenizer
@@ -200,4 +219,4 @@ def _sample(names: list[str], limit: int = 8) -> str:
     return f"({shown}{', ...' if len(names) > limit else ''})" if names else ""
 
 
-__all__ = ["BackboneReport", "load_backbones", "load_text_tokenizer"]
+__all__ = ["BackboneReport", "load_backbones", "load_text_tokenizer", "read_backbone_configs"]

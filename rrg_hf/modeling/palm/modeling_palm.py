@@ -562,7 +562,7 @@ class PalmForReportGeneration(PalmPreTrainedModel, GenerationMixin):
         model.tie_weights()
         if initialize_prototypes and text_tokenizer is None:
             text_tokenizer = load_text_tokenizer(text, hub_kwargs)
-        if not initialize_prototypes:
+        if not initialize_prototypes or not config.prototype_names:
             logger.info("The prototypes start at random, as asked.")
         elif text_tokenizer is None:
             logger.warning("No text tokenizer found in %s: the prototypes start at random.", text)
