@@ -74,7 +74,8 @@ def study_cases(
 
     Args:
         rows: `datasets.Dataset` of `Study` rows.
-        reports: study_id to generated report; studies without one, or without a reference, are not chosen.
+        reports: study_id to generated report; studies without one, or without a reference, are not chosen. An empty
+            report is a result like any other and is shown as such.
         count: how many cases.
         explain: heat maps of a report (see `explain_with`); None for none.
         section: the reference text.
@@ -89,7 +90,7 @@ def study_cases(
     usable = [
         index
         for index, (study_id, text) in enumerate(zip(ids, references, strict=True))
-        if not is_missing(reports.get(study_id)) and not is_missing(text)
+        if reports.get(study_id) is not None and not is_missing(text)
     ]
     if not usable:
         raise DataError(f"No study has both a report and a {section} text, so there is no case to show.")
@@ -107,7 +108,7 @@ def study_cases(
                 reference=row[section],
                 indication=indication,
                 labels=_known(row["labels"]),
-                maps=[explain(image, report, indication)] if explain else (),
+                maps=[explain(image, report, indication)] if explain and report.strip() else (),
                 split=split,
                 source=row["source"] or "",
             )

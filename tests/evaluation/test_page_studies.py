@@ -58,13 +58,21 @@ def test_studies_that_lack_a_text_are_not_chosen(rows: Dataset) -> None:
     reports = reports_of(rows)
     ids = list(reports)
     changed = rows.map(lambda row: {"findings": None if row["study_id"] == ids[0] else row["findings"]})
-    reports[ids[1]] = ""
+    reports[ids[1]] = None
     del reports[ids[2]]
     shown = {case.study_id for case in study_cases(changed, reports, count=99)}
     assert shown == set(ids[3:])
     with pytest.raises(DataError, match="no case to show"):
         study_cases(rows, {}, count=3)
     assert study_cases(rows, {}, count=0) == []
+
+
+def test_an_empty_report_is_a_result_to_show(rows: Dataset) -> None:
+    def explain(image: Image.Image, report: str, indication: str | None) -> SentenceMaps:
+        raise AssertionError("there is no sentence to explain")
+
+    cases = study_cases(rows, dict.fromkeys(rows["study_id"], ""), count=2, explain=explain)
+    assert [(case.generated, case.maps) for case in cases] == [("", ())] * 2
 
 
 def test_unlabelled_studies_are_chosen_by_what_their_reports_say(rows: Dataset) -> None:
