@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, DataError
+from ..metrics.loading import file_sha256
 from ..text.cleaning import is_missing
 from .inputs import (
     Statements,
@@ -79,16 +80,8 @@ class PairSources:
                 rows, split = open_dataset(path, self.split)
                 prints[name] = {"dataset": rows._fingerprint, "rows": len(rows), "split": split}
             else:
-                prints[name] = {"sha256": _file_sha256(path)}
+                prints[name] = {"sha256": file_sha256(path)}
         return prints
-
-
-def _file_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 class _Lines:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,7 +11,6 @@ from typing import Any
 
 from ..errors import DataError
 from ..metrics.tokenization import TOKENIZERS
-from ..text.cleaning import CLEANERS
 
 _LIBRARIES = ("numpy", "pycocoevalcap", "nltk")
 _NETWORK_LIBRARIES = ("torch", "transformers", "tokenizers")
@@ -89,12 +87,6 @@ class Protocol:
             return cls(**values)
         except TypeError as error:
             raise DataError(f"Not an evaluation protocol: {error}") from error
-
-
-def cleaning_rule(name: str) -> str:
-    """The documented rule of a cleaner, in one line."""
-    text = inspect.getdoc(CLEANERS[name]) or ""
-    return " ".join(text.split("Args:")[0].split())
 
 
 def tokenizer_rule(name: str) -> str:

@@ -14,7 +14,8 @@ from ..metrics.observation_scores import per_observation
 from ..metrics.scorer import ReportScorer
 from ..metrics.statistics import StudyStatistics, column_sums
 from ..observations import OBSERVATIONS
-from .protocol import Protocol, cleaning_rule, library_versions, tokenizer_rule
+from ..text.cleaning import cleaning_rule
+from .protocol import Protocol, library_versions, tokenizer_rule
 from .result import Score
 from .settings import ScoreSettings
 from .significance import (

@@ -54,6 +54,9 @@ def load(name: str, backend: str | None = None, **settings: Any) -> ReportMetric
         raise ConfigError(f"load needs the evaluate library, which is not installed. Run: {INSTALL_HINT}")
     import evaluate
 
+    for decided in ("path", "module_type"):
+        if decided in settings:
+            raise ConfigError(f"{name} has no setting {decided!r}: the metric's name decides it.")
     if backend is not None:
         settings["backend"] = backend
     if "revision" in settings:  # evaluate.load has a revision of its own, the script's

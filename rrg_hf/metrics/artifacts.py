@@ -6,7 +6,6 @@ model.safetensors and a tokenizer, and notes in `.prepared` where it came from. 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, DataError
+from .loading import file_sha256
 
 logger = logging.getLogger(__name__)
 
@@ -286,7 +286,7 @@ def _convert(
         path, commit = files[0], None
     else:
         path, commit = download(name, file)
-    digest = _sha256(path) if path.is_file() else None
+    digest = file_sha256(path) if path.is_file() else None
     is_published = file.sha256 is None or digest == file.sha256
     if not is_published:
         if not files:
@@ -383,14 +383,6 @@ def _copy(source: Path, target: Path) -> None:
                 os.link(real, target / path.name)
             except OSError:
                 shutil.copyfile(real, target / path.name)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _first_line(error: BaseException) -> str:

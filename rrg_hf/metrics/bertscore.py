@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, ConfigError, DataError
-from .loading import best_device, check_dtype, quiet_transformers, weights_revision
+from .loading import check_dtype, choose_device, quiet_transformers, weights_revision
 from .reading import TextReader
 from .scorer import ReportScorer, ScorerOutput, check_pairs
 from .statistics import mean_statistics
@@ -97,11 +97,12 @@ class BertScoreReader(TextReader[TokenVectors]):
         self.layer = layer
         self.collapse_spaces = collapse_spaces
         self._encoded: dict[str, list[int]] = {}
-        self._load(revision, device, check_dtype(dtype))
+        self.device = choose_device(device)
+        self._load(revision, check_dtype(dtype))
         weights = weights_revision(self._where, self._model.config, revision)
         self.revision = f"{weights}/layer {layer}/{dtype}/{'collapsed' if collapse_spaces else 'original'} spaces"
 
-    def _load(self, revision: str | None, device: str | None, dtype: Any) -> None:
+    def _load(self, revision: str | None, dtype: Any) -> None:
         from transformers import AutoConfig, AutoModel, AutoTokenizer
 
         try:
@@ -145,7 +146,6 @@ class BertScoreReader(TextReader[TokenVectors]):
                 f"The tokenizer of {self._where} does not put a space before a text (add_prefix_space), without "
                 "which the scores are not BERTScore's. Its tokenizer files are incomplete or of another model."
             )
-        self.device = device or best_device()
         self._model = network.to(self.device).eval()
         self._max_length = _max_length(self._tokenizer, config)
         specials = (self._tokenizer.cls_token_id, self._tokenizer.sep_token_id)

@@ -25,11 +25,12 @@ from ..observations import (
 )
 from ..text.cleaning import clean_report
 from ..text.rules import RULES_VERSION, label_report
-from .loading import best_device, check_dtype, weights_revision
+from .artifacts import require_prepared
+from .loading import check_dtype, check_no_network, choose_device, weights_revision
 from .observation_scores import label_statistics, label_targets, per_observation, states_from_chexbert
 from .reading import DEFAULT_MEMORY, ReadingCache, TextReader
 from .scorer import ReportScorer, ScorerOutput, check_pairs
-from .statistics import column_sums, mean_statistics
+from .statistics import column_sums, cosine, mean_statistics
 
 BACKENDS = ("chexbert", "rules")
 MAX_LENGTH = 512  # positions of the encoder; CheXbert reads the first 511 ids and [SEP] of a longer report
@@ -84,11 +85,9 @@ class CheXbertReader(TextReader[LabelReading]):
         cache: ReadingCache | None = None,
     ) -> None:
         super().__init__(batch_size=batch_size, max_tokens=max_tokens, memory=memory, cache=cache)
-        import torch
-
         weights = check_dtype(dtype)
-        where = _path_or_prepared(model)
-        self.device = torch.device(device or best_device())
+        self.device = choose_device(device)
+        where = require_prepared("chexbert", model)
         self._model, self._tokenizer = _load(where, revision, weights)
         self._model.to(self.device)
         limit = int(self._model.config.max_position_embeddings)
@@ -218,9 +217,9 @@ class CheXbertF1(ReportScorer):
             label_statistics(truth, claimed, policy=self.policy, zero_division=self.zero_division, name=self.prefix)
         ]
         vectors = [(a["cls"], b["cls"]) for a, b in zip(of_references, of_predictions, strict=True)]
-        if all(first is not None and second is not None for first, second in vectors):
-            cosines = np.array([_cosine(first, second) for first, second in vectors])
-            groups.append(mean_statistics({f"{self.prefix}_similarity": cosines}))
+        cosines = [cosine(a, b) for a, b in vectors if a is not None and b is not None]
+        if len(cosines) == len(vectors):
+            groups.append(mean_statistics({f"{self.prefix}_similarity": np.array(cosines)}))
         targets = label_targets(truth, self.policy)
         positive = label_targets(claimed, self.policy) == 1
         columns = {
@@ -305,10 +304,7 @@ def load_chexbert_f1(
     cache = None if cache_dir is None else ReadingCache(cache_dir)
     reader: TextReader[LabelReading]
     if backend == "rules":
-        if model is not None:
-            raise ConfigError(
-                f"backend 'rules' reads without a network, but model {str(model)!r} was given. Drop one."
-            )
+        check_no_network(model=model, revision=revision)
         reader = RulesLabelReader(cache=cache)
     else:
         reader = CheXbertReader(
@@ -321,14 +317,6 @@ def load_chexbert_f1(
             cache=cache,
         )
     return CheXbertF1(reader, policy=policy, zero_division=zero_division)
-
-
-def _path_or_prepared(model: str | os.PathLike[str] | None) -> str:
-    if model is not None and Path(model).exists():
-        return str(model)
-    from .artifacts import require_prepared
-
-    return str(require_prepared("chexbert", None if model is None else str(model)))
 
 
 def _load(where: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
@@ -364,12 +352,6 @@ def _load(where: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
             f"The tokenizer of {where} has {len(tokenizer)} entries, its network {model.config.vocab_size}."
         )
     return model.eval(), tokenizer
-
-
-def _cosine(first: Any, second: Any) -> float:
-    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
-    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
-    return float(first @ second) / norm if norm else 0.0
 
 
 def _names(row: np.ndarray) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any, ClassVar, TypedDict
 import numpy as np
 
 from ..errors import ConfigError
+from .artifacts import require_prepared
 from .green_parse import LETTERS, PARSE_RULES, GreenAnswer, parse_green
 from .green_prompt import VERSION, WORDS, check_template, green_template, render_prompt
-from .loading import best_device, check_dtype, quiet_transformers, weights_revision
+from .loading import check_dtype, choose_device, quiet_transformers, weights_revision
 from .reading import ReadingCache, TextReader
 from .scorer import ReportScorer, ScorerOutput, check_pairs
 from .statistics import optional_mean_statistics
@@ -89,8 +90,8 @@ class GreenReader(TextReader[GreenReading]):
         self.max_length, self.words = max_length, words
         self.published_template = template is None
         self.template = green_template(from_file=template_file) if template is None else check_template(template)
-        self.model_name = _prepared(model)
-        self.device = device or best_device()
+        self.device = choose_device(device)
+        self.model_name = require_prepared("green", model)
         self._load(revision, dtype)
         self.add_eos = self._obeys_add_eos if add_eos is None else add_eos
         weights = weights_revision(self.model_name, self._model.config, revision)
@@ -117,7 +118,7 @@ class GreenReader(TextReader[GreenReading]):
                 self._tokenizer = AutoTokenizer.from_pretrained(self.model_name, revision=revision)
             if dtype is None:
                 own = str(getattr(config, "dtype", None) or "float32").rpartition(".")[2]
-                half = "float16" if self.device.startswith("cuda") else "bfloat16"
+                half = "float16" if self.device.type == "cuda" else "bfloat16"
                 dtype = half if half == "float16" or own in ("float16", "bfloat16") else "float32"
             with quiet_transformers():
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -326,11 +327,3 @@ def load_green(
 
 def _named(counts: tuple[int, ...]) -> dict[str, int]:
     return dict(zip(LETTERS, counts, strict=True))
-
-
-def _prepared(model: str | os.PathLike[str] | None) -> str:
-    if model is not None:
-        return str(model)
-    from .artifacts import require_prepared
-
-    return str(require_prepared("green", None))

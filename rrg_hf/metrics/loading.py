@@ -15,13 +15,24 @@ DTYPES = ("float32", "bfloat16", "float16")
 _FILES = ("*.safetensors", "*.bin", "config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "special_tokens*")
 
 
-def best_device() -> str:
-    """CUDA, else MPS, else CPU."""
+def choose_device(device: str | None = None) -> Any:
+    """The torch device of that name; without one CUDA, else MPS, else the CPU.
+
+    Raises:
+        ConfigError: no name of a device, or one that is not there.
+    """
     import torch
 
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if device is None:
+        return torch.device(next(name for name, found in there.items() if found))
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device is {device!r}. Use 'cpu', 'cuda', 'cuda:1', 'mps' ...") from error
+    if not there.get(chosen.type, True):
+        raise ConfigError(f"device is {device!r}, but torch finds no such device here. Leave it out for the best one.")
+    return chosen
 
 
 def check_dtype(dtype: str) -> Any:
@@ -35,6 +46,26 @@ def check_dtype(dtype: str) -> Any:
     if dtype not in DTYPES:
         raise ConfigError(f"dtype is {dtype!r}. Use one of {list(DTYPES)}.")
     return getattr(torch, dtype)
+
+
+def check_no_network(**settings: Any) -> None:
+    """Refuse what names a network beside the backend "rules".
+
+    Raises:
+        ConfigError: one of the settings is not None.
+    """
+    given = {name: str(value) for name, value in settings.items() if value is not None}
+    if given:
+        raise ConfigError(f"backend 'rules' reads without a network, but {given} was given. Drop one.")
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content, hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def weights_revision(name: str | os.PathLike[str], config: Any, revision: str | None = None) -> str:

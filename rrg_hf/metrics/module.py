@@ -25,7 +25,8 @@ class ReportMetric(evaluate.Metric):
     scores by name with their "protocol".
 
     Attributes:
-        takes_cache_dir: whether `cache_dir` also keeps what networks read from references.
+        known_settings: what `build_scorer` takes. With "cache_dir" among them, evaluate's `cache_dir` also keeps what
+            networks read from references.
         primary_key: the score a table shows when it shows one.
         higher_is_better: its direction.
         scorer: the metric behind the module, with its readers.
@@ -35,7 +36,7 @@ class ReportMetric(evaluate.Metric):
     citation_text: ClassVar[str]
     inputs_text: ClassVar[str]
     reference_urls: ClassVar[tuple[str, ...]] = ()
-    takes_cache_dir: ClassVar[bool] = True
+    known_settings: ClassVar[tuple[str, ...]]
 
     def __init__(self, config_name: str | None = None, **kwargs: Any) -> None:
         known = (
@@ -48,10 +49,14 @@ class ReportMetric(evaluate.Metric):
             if kwargs.get("backend") not in (None, config_name):
                 raise ConfigError(f"backend {kwargs['backend']!r} and config_name {config_name!r} differ. Give one.")
             kwargs["backend"] = config_name
-        if of_evaluate.get("cache_dir") is not None and self.takes_cache_dir:
+        if of_evaluate.get("cache_dir") is not None and "cache_dir" in self.known_settings:
             kwargs["cache_dir"] = of_evaluate["cache_dir"]
         if "model_revision" in kwargs:  # evaluate.load keeps `revision` to itself
             kwargs["revision"] = kwargs.pop("model_revision")
+        unknown = sorted(set(kwargs) - set(self.known_settings))
+        if unknown:
+            name = type(self).__module__.rpartition(".")[2]
+            raise ConfigError(f"{name} has no setting {unknown}. It has {sorted(self.known_settings)}.")
         # Built before anything of evaluate's, so that a wrong setting or a missing model fails at load().
         self.scorer = self.build_scorer(**kwargs)
         super().__init__(config_name=config_name, **of_evaluate)

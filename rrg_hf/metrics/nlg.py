@@ -10,7 +10,7 @@ empty texts a ROUGE-L of 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -110,12 +110,15 @@ def cider_per_study(hypotheses: Tokens, references: Tokens) -> np.ndarray:
     return np.asarray(scorer.compute_score()[1], dtype=float)
 
 
-def nlg_statistics(hypotheses: Tokens, references: Tokens) -> tuple[list[StudyStatistics], dict[str, str]]:
-    """All of `NLG_SCORES` as per-study statistics.
+def nlg_statistics(
+    hypotheses: Tokens, references: Tokens, scores: Collection[str] = NLG_SCORES
+) -> tuple[list[StudyStatistics], dict[str, str]]:
+    """BLEU, ROUGE-L and CIDEr as per-study statistics.
 
     Args:
         hypotheses: tokens of each generated report.
         references: tokens of each reference, same order.
+        scores: of `NLG_SCORES`, those that are needed; the four orders of BLEU come together.
 
     Returns:
         The statistics, and score name -> reason for the scores that cannot be computed (CIDEr of a single study).
@@ -125,13 +128,20 @@ def nlg_statistics(hypotheses: Tokens, references: Tokens) -> tuple[list[StudySt
         ConfigError: pycocoevalcap is missing.
         DataError: lists of unequal length or empty.
     """
-    means = {"rouge_l": rouge_l_per_study(hypotheses, references)}
+    groups: list[StudyStatistics] = []
+    means: dict[str, np.ndarray] = {}
     absent: dict[str, str] = {}
-    if len(references) > 1:
+    if any(name.startswith("bleu_") for name in scores):
+        groups.append(bleu_statistics(hypotheses, references))
+    if "rouge_l" in scores:
+        means["rouge_l"] = rouge_l_per_study(hypotheses, references)
+    if "cider" in scores and len(references) > 1:
         means["cider"] = cider_per_study(hypotheses, references)
-    else:
+    elif "cider" in scores:
         absent["cider"] = CIDER_NEEDS_TWO
-    return [bleu_statistics(hypotheses, references), mean_statistics(means)], absent
+    if means:
+        groups.append(mean_statistics(means))
+    return groups, absent
 
 
 def nlg_scores(

@@ -6,7 +6,7 @@ rules stand in the protocol.
 
 from __future__ import annotations
 
-import inspect
+import copy
 import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from ..text.cleaning import CLEANERS
+from ..text.cleaning import CLEANERS, cleaning_rule
 from . import require_pycocoevalcap
 from .meteor import (
     METEOR_JAVA,
@@ -25,7 +25,7 @@ from .meteor import (
     meteor_nltk_absent,
     meteor_nltk_statistics,
 )
-from .nlg import nlg_statistics
+from .nlg import NLG_SCORES, nlg_statistics
 from .scorer import ReportScorer, ScorerOutput, check_pairs
 from .statistics import StudyStatistics, mean_statistics
 from .tokenization import DEFAULT_TOKENIZER, TOKENIZERS, check_tokenizer, tokenize
@@ -40,6 +40,7 @@ METEOR_CHOICES = {
     "both": "both, or an error where one cannot run",
 }
 ROUGE_SCORE_NAMES = {"rouge_score_1": "rouge1", "rouge_score_2": "rouge2", "rouge_score_l": "rougeL"}
+BLEU_NAMES = tuple(name for name in NLG_SCORES if name.startswith("bleu_"))
 NOT_REQUESTED = "not requested"
 
 
@@ -84,6 +85,7 @@ class ReportNlg(ReportScorer):
         self.tokenizer = tokenizer
         self.meteor = meteor
         self.rouge_score = bool(rouge_score)
+        self._scores: tuple[str, ...] = NLG_SCORES
         self._meteors, self._absent = self._choose_meteors()
 
     def _choose_meteors(self) -> tuple[list[str], dict[str, str]]:
@@ -108,13 +110,25 @@ class ReportNlg(ReportScorer):
             logger.warning("%s is absent from the scores: %s", name, reason)
         return [], absent
 
+    def only(self, key: str) -> ReportNlg:
+        computed = {*self._scores, *self._meteors, *(ROUGE_SCORE_NAMES if self.rouge_score else ())}
+        if key not in computed:
+            return self
+        family = {key} | {name for names in (BLEU_NAMES, ROUGE_SCORE_NAMES) if key in names for name in names}
+        narrow = copy.copy(self)
+        narrow._scores = tuple(name for name in self._scores if name in family)
+        narrow._meteors = [name for name in self._meteors if name in family]
+        narrow.rouge_score = key in ROUGE_SCORE_NAMES
+        narrow._absent = {**self._absent, **dict.fromkeys(computed - family, NOT_REQUESTED)}
+        return narrow
+
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> ScorerOutput:
         check_pairs(predictions, references)
         clean = CLEANERS[self.cleaning]
         reports, truths = [clean(text) for text in predictions], [clean(text) for text in references]
         tokens = tokenize([*reports, *truths], self.tokenizer)
         report_tokens, truth_tokens = tokens[: len(reports)], tokens[len(reports) :]
-        groups, absent = nlg_statistics(report_tokens, truth_tokens)
+        groups, absent = nlg_statistics(report_tokens, truth_tokens, self._scores)
         absent |= self._absent
         for name in self._meteors:
             if name == METEOR_NLTK:
@@ -152,14 +166,15 @@ class ReportNlg(ReportScorer):
             METEOR_JAVA: "corpus, counts of all studies summed",
             METEOR_NLTK: "mean over studies",
         }
+        absent = {name.partition("_")[0] if name in BLEU_NAMES else name for name in self._absent}
         protocol: dict[str, Any] = {
             "metric": self.name,
             "cleaning": self.cleaning,
-            "cleaning_rule": _first_lines(CLEANERS[self.cleaning]),
+            "cleaning_rule": cleaning_rule(self.cleaning),
             "tokenizer": self.tokenizer,
             "tokenizer_rule": TOKENIZERS[self.tokenizer],
             "meteor": list(self._meteors),
-            "average": {name: rule for name, rule in averages.items() if name not in self._absent},
+            "average": {name: rule for name, rule in averages.items() if name not in absent},
             "empty_text": "a side without tokens scores 0 in every metric, two empty sides too",
         }
         if self.rouge_score:
@@ -186,8 +201,3 @@ def rouge_score_statistics(hypotheses: Sequence[str], references: Sequence[str])
     return mean_statistics(
         {name: np.array([row[theirs].fmeasure for row in rows]) for name, theirs in ROUGE_SCORE_NAMES.items()}
     )
-
-
-def _first_lines(function: Any) -> str:
-    """A cleaner's documented rule on one line."""
-    return " ".join((inspect.getdoc(function) or "").split("Args:")[0].split())

@@ -9,6 +9,7 @@ RadCliQ is a predicted number of errors: lower is better, and good reports may g
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections import Counter
@@ -24,7 +25,7 @@ from .graph_rewards import combined_f1
 from .nlg import bleu_statistics
 from .reading import ReadingCache, TextReader
 from .scorer import ReportScorer, ScorerOutput, check_pairs
-from .statistics import StudyStatistics, divide, mean_statistics
+from .statistics import StudyStatistics, cosine, divide, mean_statistics
 
 COMPONENTS = ("radgraph_combined", "bertscore", "semb_score", "bleu_score")
 
@@ -141,13 +142,6 @@ def sentence_bleu_2(hypothesis: Sequence[str], reference: Sequence[str]) -> floa
     return math.exp(brevity + sum(logarithms) / 2)
 
 
-def cls_cosine(first: np.ndarray, second: np.ndarray) -> float:
-    """Cosine of two vectors; 0 if one of them is all zeros."""
-    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
-    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
-    return float(first @ second) / norm if norm else 0.0
-
-
 class RadCliQ(ReportScorer):
     """RadCliQ of reports.
 
@@ -190,6 +184,7 @@ class RadCliQ(ReportScorer):
         self.primary_key = f"radcliq_{version}"
         self.bleu = bleu
         self.reciprocal = bool(reciprocal)
+        self._only: str | None = None  # the one component that is computed
         self.bertscore = BertScore() if bertscore is None else bertscore
 
     def readers(self) -> list[TextReader[Any]]:
@@ -203,16 +198,24 @@ class RadCliQ(ReportScorer):
             ConfigError: the CheXbert reader gives no CLS vectors.
         """
         check_pairs(predictions, references)
+        return np.stack([self._component(name, predictions, references) for name in COMPONENTS], axis=1)
+
+    def _component(self, name: str, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        if name == "bertscore":
+            return self.bertscore.per_study(predictions, references)[:, 2]
+        if name == "bleu_score":
+            return self._bleu(predictions, references)
+        if name == "semb_score":
+            vectors = self._cls(references, persist=True), self._cls(predictions)
+            return np.array([cosine(*pair) for pair in zip(*vectors, strict=True)])
         graphs = self.radgraph(references, persist=True), self.radgraph(predictions)
         # radgraph reads "" as the word "None"; an empty report states nothing
-        combined = [
-            combined_f1(hypothesis, truth).combined if report and reference else 0.0
-            for report, reference, truth, hypothesis in zip(predictions, references, *graphs, strict=True)
-        ]
-        vectors = self._cls(references, persist=True), self._cls(predictions)
-        cosines = [cls_cosine(*pair) for pair in zip(*vectors, strict=True)]
-        f1 = self.bertscore.per_study(predictions, references)[:, 2]
-        return np.stack([combined, f1, cosines, self._bleu(predictions, references)], axis=1)
+        return np.array(
+            [
+                combined_f1(hypothesis, truth).combined if report and reference else 0.0
+                for report, reference, truth, hypothesis in zip(predictions, references, *graphs, strict=True)
+            ]
+        )
 
     def _cls(self, texts: Sequence[str], *, persist: bool = False) -> list[np.ndarray]:
         vectors = []
@@ -233,7 +236,20 @@ class RadCliQ(ReportScorer):
         pairs = zip(predictions, references, strict=True)
         return np.array([sentence_bleu_2(bleu_tokens(report), bleu_tokens(reference)) for report, reference in pairs])
 
+    def only(self, key: str) -> RadCliQ:
+        name = key.removeprefix("radcliq_")
+        if name not in COMPONENTS:
+            return self
+        narrow = copy.copy(self)
+        narrow._only = name
+        return narrow
+
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> ScorerOutput:
+        empty = {"radcliq_empty_predictions": sum(not text.strip() for text in predictions)}
+        if self._only is not None:
+            check_pairs(predictions, references)
+            values = self._component(self._only, predictions, references)
+            return ScorerOutput([mean_statistics({f"radcliq_{self._only}": values})], counts=empty)
         components = self.components(predictions, references)
         raw = radcliq_from_components(components, self.version)
         scores = {self.primary_key: raw}
@@ -241,8 +257,7 @@ class RadCliQ(ReportScorer):
         groups = [mean_statistics(scores)]
         if self.reciprocal:
             groups.append(_reciprocal_statistics(raw, f"{self.primary_key}_reciprocal"))
-        empty = sum(not text.strip() for text in predictions)
-        return ScorerOutput(groups, counts={"radcliq_empty_predictions": empty})
+        return ScorerOutput(groups, counts=empty)
 
     def protocol(self) -> dict[str, Any]:
         protocol: dict[str, Any] = {

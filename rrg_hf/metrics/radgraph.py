@@ -6,7 +6,6 @@ are in `graph_rewards`.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, ConfigError
+from .artifacts import require_prepared
 from .graph_rewards import LEVELS, NO_OVERLAP, combined_f1, graph_reward
+from .loading import check_dtype, check_no_network, choose_device, weights_revision
 from .reading import DEFAULT_MEMORY, ReadingCache, TextReader
 from .scorer import ReportScorer, ScorerOutput, check_pairs
 from .statistics import mean_statistics
@@ -63,15 +64,12 @@ class RadGraphReader(TextReader[dict[str, Any]]):
         cache: ReadingCache | None = None,
     ) -> None:
         super().__init__(batch_size=batch_size, max_tokens=max_tokens, memory=memory, cache=cache)
-        import torch
-
-        if dtype not in ("float32", "bfloat16", "float16"):
-            raise ConfigError(f"Unknown dtype {dtype!r}. Use 'float32', 'bfloat16' or 'float16'.")
+        weights = check_dtype(dtype)
         if backend is not None and backend not in NETWORKS:
             raise ConfigError(f"Unknown RadGraph network {backend!r}. Use one of {list(NETWORKS)}.")
-        where = _path_or_prepared(backend or NETWORKS[0], model)
-        self.device = torch.device(device or _best_device())
-        self._model, self._tokenizer = _load(where, revision, getattr(torch, dtype))
+        self.device = choose_device(device)
+        where = require_prepared(backend or NETWORKS[0], model)
+        self._model, self._tokenizer = _load(where, revision, weights)
         held = _NAMESPACES.get(self._model.config.namespace, self._model.config.namespace)
         if backend not in (None, held) and held in NETWORKS:
             raise ConfigError(f"{where} holds {held!r}, not {backend!r}. Pass backend={held!r}, or another model.")
@@ -80,7 +78,7 @@ class RadGraphReader(TextReader[dict[str, Any]]):
         self._encoder = self._model.report_encoder(self._tokenizer)
         self._encoded: dict[str, Any] = {}
         self.model_name = Path(where).name if Path(where).is_dir() else where
-        self.revision = f"{_weights_revision(where, self._model)}/{dtype}"
+        self.revision = f"{weights_revision(where, self._model.config, revision)}/{dtype}"
 
     @property
     def config(self) -> Any:
@@ -116,22 +114,6 @@ class RulesGraphReader(TextReader[dict[str, Any]]):
         return [extract_graph(text) for text in texts]
 
 
-def _path_or_prepared(backend: str, model: str | os.PathLike[str] | None) -> str:
-    if model is not None and Path(model).exists():
-        return str(model)
-    from .artifacts import require_prepared
-
-    return str(require_prepared(backend, None if model is None else str(model)))
-
-
-def _best_device() -> str:
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 def _load(where: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
     from transformers import AutoTokenizer
 
@@ -161,20 +143,6 @@ def _load(where: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
     if len(tokenizer) > embeddings:
         raise CheckpointError(f"The tokenizer of {where} has {len(tokenizer)} entries, its network {embeddings}.")
     return model.eval(), tokenizer
-
-
-def _weights_revision(where: str, model: Any) -> str:
-    """The commit of a Hub model; of a folder, a hash of all that decides how it reads."""
-    if not Path(where).is_dir():
-        return str(getattr(model.config, "_commit_hash", None) or where)
-    digest = hashlib.sha256()
-    for file in sorted(Path(where).iterdir()):
-        if file.suffix in (".json", ".safetensors", ".txt") and file.name != "conversion.json":
-            digest.update(file.name.encode())
-            with file.open("rb") as content:
-                while block := content.read(1 << 20):
-                    digest.update(block)
-    return digest.hexdigest()[:16]
 
 
 class RadGraphF1(ReportScorer):
@@ -271,10 +239,7 @@ def load_graph_reader(
     if backend is not None and backend not in BACKENDS:
         raise ConfigError(f"Unknown backend {backend!r}. Use one of {list(BACKENDS)}.")
     if backend == "rules":
-        if model is not None:
-            raise ConfigError(
-                f"backend 'rules' reads without a network, but model {str(model)!r} was given. Drop one."
-            )
+        check_no_network(model=model, revision=revision)
         return RulesGraphReader(cache=cache)
     return RadGraphReader(
         model, backend=backend, revision=revision, device=device, dtype=dtype, batch_size=batch_size, cache=cache

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, ConfigError, DataError
-from .loading import best_device, check_dtype, quiet_transformers, weights_revision
+from .loading import check_dtype, choose_device, quiet_transformers, weights_revision
 from .ratescore_entities import check_tags, decode_spans
 from .ratescore_folder import REPOSITORIES, check_ner_folder
 from .reading import DEFAULT_MEMORY, TextReader
@@ -64,14 +64,14 @@ class SentenceEntityReader(TextReader[Entities]):
         from transformers import AutoModelForTokenClassification
 
         self.model_name = os.fspath(model)
+        self.device = choose_device(device)
         config = _config(self.model_name, revision, "ner")
         self._tags = check_tags(config.id2label, self.model_name)
         if Path(self.model_name).is_dir():
             check_ner_folder(self.model_name)
         self._network = _network(AutoModelForTokenClassification, self.model_name, revision, dtype)
-        self.device = device or best_device()
         self._network.to(self.device)
-        if str(self.device) == "cpu":
+        if self.device.type == "cpu":
             self.max_tokens = min(self.max_tokens, _CPU_TOKENS)
         if config.model_type == "deberta-v2":
             from ..modeling.ratescore import cache_relative_positions
@@ -149,11 +149,11 @@ class EntityNameEncoder(TextReader[np.ndarray]):
         from transformers import AutoModel, AutoTokenizer
 
         self.model_name = os.fspath(model)
+        self.device = choose_device(device)
         config = _config(self.model_name, revision, "encoder")
         self._network = _network(AutoModel, self.model_name, revision, dtype)
-        self.device = device or best_device()
         self._network.to(self.device)
-        if str(self.device) == "cpu":
+        if self.device.type == "cpu":
             self.max_tokens = min(self.max_tokens, _CPU_TOKENS)
         self._tokenizer = AutoTokenizer.from_pretrained(self.model_name, revision=revision)
         self._encoded: dict[str, list[int]] = {}

@@ -40,6 +40,7 @@ class ReportReward:
         self.key = scorer.primary_key if key is None else key
         if self.key in _BATCH_SCORES:
             raise ConfigError(f"{self.key!r} of one report is no reward: {_BATCH_SCORES[self.key]}.")
+        self._scorer = scorer.only(self.key)  # a batch must not wait for scores that nobody reads
         self.reference = reference
         self.sign = -1.0 if maximize and self.key == scorer.primary_key and not scorer.higher_is_better else 1.0
         self.__name__ = self.key
@@ -77,7 +78,7 @@ class ReportReward:
         rewards: list[float | None] = [None] * len(texts)
         if not kept:
             return rewards
-        output = self.scorer.score([texts[index] for index in kept], [references[index] for index in kept])
+        output = self._scorer.score([texts[index] for index in kept], [references[index] for index in kept])
         for index, value in zip(kept, self._values(output, kept), strict=True):
             rewards[index] = None if value is None else self.sign * value
         return rewards

@@ -71,6 +71,14 @@ class ReportScorer(ABC):
     def protocol(self) -> dict[str, Any]:
         """Everything that must be equal before two numbers may be compared: backend, revision, conventions."""
 
+    def only(self, key: str) -> ReportScorer:
+        """This metric for someone who reads one score: it may leave out others that cost time and `key` does not need.
+
+        Args:
+            key: name of a score; with one that this metric does not know, nothing is left out.
+        """
+        return self
+
     def readers(self) -> list[TextReader[Any]]:
         """The readers behind this metric; metrics may share them, and then each text is read once for all."""
         return []

@@ -111,15 +111,16 @@ def build_scorers(names: Sequence[str], settings: ScorerSettings | None = None) 
     if unknown:
         raise ConfigError(f"Unknown metrics {unknown}. There are {list(CLINICAL_METRICS)}.")
     check_options(settings.options)
-    builder = _Builder(settings)
+    builder = _Builder(settings, names)
     return {name: getattr(builder, name)() for name in dict.fromkeys(names)}
 
 
 class _Builder:
     """Builds scorers; equal requests for a reader are answered with the same object."""
 
-    def __init__(self, settings: ScorerSettings) -> None:
+    def __init__(self, settings: ScorerSettings, names: Sequence[str]) -> None:
         self._settings = settings
+        self._names = names
         self._readers: dict[tuple[Any, ...], TextReader[Any]] = {}
         self._cache = None if settings.cache_dir is None else ReadingCache(settings.cache_dir)
 
@@ -145,7 +146,7 @@ class _Builder:
 
         return self._reader(CheXbertReader, model=model, revision=revision)
 
-    def _radgraph_reader(self, backend: str, model: Any = None, revision: Any = None) -> TextReader[Any]:
+    def _radgraph_reader(self, backend: str | None, model: Any = None, revision: Any = None) -> TextReader[Any]:
         from .radgraph import RadGraphReader
 
         return self._reader(RadGraphReader, backend=backend, model=model, revision=revision)
@@ -162,7 +163,7 @@ class _Builder:
         from .radgraph import RadGraphF1, RulesGraphReader
 
         options = self._options("radgraph")
-        backend = options.pop("backend", "radgraph-xl")
+        backend = options.pop("backend", None)  # without it a given model says itself which network it holds
         case = {"lowercase": options.pop("lowercase")} if "lowercase" in options else {}
         reader = RulesGraphReader() if backend == "rules" else self._radgraph_reader(backend, **options)
         return RadGraphF1(reader, **case)
@@ -182,19 +183,28 @@ class _Builder:
 
         options = self._options("radcliq")
         # the same weights as the metrics of their own, unless told otherwise
-        radgraph = self._options("radgraph") if self._options("radgraph").get("backend") == "radgraph" else {}
         chexbert = self._options("chexbert") if self._options("chexbert").get("backend") != "rules" else {}
         models = {name: options.pop(f"{name}_model", None) for name in ("radgraph", "chexbert", "bertscore")}
-        graphs = {"model": models["radgraph"]} if models["radgraph"] else {**radgraph}
-        graphs.pop("lowercase", None)
-        graphs.pop("backend", None)
         labels = {"model": models["chexbert"]} if models["chexbert"] else {**chexbert}
         labels.pop("backend", None)
         vectors = self._bertscore_reader({"model": models["bertscore"]} if models["bertscore"] else {})
         bertscore = BertScore(vectors, baseline=DEFAULT_MODEL)  # whatever the model's folder is called
-        return RadCliQ(
-            self._radgraph_reader("radgraph", **graphs), self._chexbert_reader(**labels), bertscore, **options
-        )
+        return RadCliQ(self._radcliq_graphs(models["radgraph"]), self._chexbert_reader(**labels), bertscore, **options)
+
+    def _radcliq_graphs(self, model: Any) -> TextReader[Any]:
+        """RadGraph v1: the model given for RadCliQ, else the metric radgraph's if it is v1, else the prepared one."""
+        options = self._options("radgraph")
+        options.pop("lowercase", None)
+        backend = options.pop("backend", None)
+        if model:
+            return self._radgraph_reader("radgraph", model)
+        if backend == "radgraph":
+            return self._radgraph_reader(backend, **options)
+        if backend is None and "radgraph" in self._names and options:
+            reader = self._radgraph_reader(None, **options)
+            if reader.name == "radgraph":
+                return reader
+        return self._radgraph_reader("radgraph")
 
     def green(self) -> ReportScorer:
         from .green import Green, GreenReader

@@ -66,6 +66,13 @@ def divide(numerator: np.ndarray, denominator: np.ndarray, otherwise: float = 0.
     return np.divide(numerator, denominator, out=quotient, where=denominator != 0)
 
 
+def cosine(first: np.ndarray, second: np.ndarray) -> float:
+    """Cosine of two vectors; 0 if one of them is all zeros."""
+    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float(first @ second) / norm if norm else 0.0
+
+
 def mean_statistics(scores: Mapping[str, np.ndarray]) -> StudyStatistics:
     """Statistics of scores that are plain means over studies.
 

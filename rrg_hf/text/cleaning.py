@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -163,3 +164,13 @@ CLEANERS: dict[str, Callable[[Any], str]] = {
     "r2gengpt_mimic": clean_r2gengpt_mimic,
     "none": clean_none,
 }
+
+
+def cleaning_rule(name: str) -> str:
+    """The documented rule of a cleaner, in one line.
+
+    Args:
+        name: a key of `CLEANERS`.
+    """
+    text = inspect.getdoc(CLEANERS[name]) or ""
+    return " ".join(text.split("Args:")[0].split())

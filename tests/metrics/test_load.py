@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +36,55 @@ def test_every_packaged_metric_has_its_folder() -> None:
         }, name  # fmt: skip
     with pytest.raises(ConfigError, match=r"no metric 'radgraph'.*radgraph_f1"):
         load("radgraph")
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_unknown_settings_are_named_with_the_known_ones(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RRG_HF_HOME", str(tmp_path))  # nothing is prepared: the setting must fail before the weights
+    with pytest.raises(ConfigError, match=rf"^{name} has no setting \['batchsize', 'colour'\]\. It has \[") as raised:
+        load(name, batchsize=3, colour="red")
+    known = ast.literal_eval(str(raised.value).partition("It has ")[2].rstrip("."))
+    page, script = ((metric_folder(name) / file).read_text() for file in ("README.md", f"{name}.py"))
+    inputs = script.partition("Settings of `evaluate.load`")[2].partition("Returns:")[0]
+    for setting in known:
+        assert f"`{setting}`" in page and re.search(rf"\b{setting}\b", inputs), setting
+    with pytest.raises(ConfigError, match="no setting 'module_type'"):
+        load(name, module_type="metric")
+
+
+@pytest.mark.parametrize("name", ["report_nlg", "radcliq"])
+def test_a_metric_without_backends_says_so(name: str) -> None:
+    import evaluate
+
+    with pytest.raises(ConfigError, match=rf"{name} has no setting \['backend'\]"):
+        load(name, backend="rules")
+    with pytest.raises(ConfigError, match=rf"{name} has no setting \['backend'\]"):
+        evaluate.load(str(metric_folder(name)), "rules")
+
+
+def test_every_known_setting_is_one_of_the_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None leaves each setting at its default, so that what stops the build are the weights and nothing else."""
+    monkeypatch.setenv("RRG_HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    defaults = {"batch_size": 4, "max_tokens": 64, "memory": 9, "max_length": 99, "words": 9, "dtype": "float32"}
+    defaults |= {"parse": "strict", "template": "{reference} {candidate}", "sentences": "rrg_hf", "matrix": "short"}
+    defaults |= {"version": "v0", "bleu": "fast_bleu", "policy": "uncertain_ignored", "zero_division": 1.0}
+    defaults |= {"lowercase": False, "bertscore_model": str(tmp_path)}
+    for name in METRICS:
+        with pytest.raises(ConfigError, match="has no setting") as raised:
+            load(name, colour="red")
+        known = ast.literal_eval(str(raised.value).partition("It has ")[2].rstrip("."))
+        settings = {setting: defaults.get(setting) for setting in known if setting in defaults or name != "report_nlg"}
+        if name == "report_nlg":
+            load(name, cleaning="none", tokenizer="whitespace", meteor=None, rouge_score=True)
+            assert set(known) == {"cleaning", "tokenizer", "meteor", "rouge_score"}
+            continue
+        if name == "ratescore":
+            settings["backend"] = "ratescore"
+        with pytest.raises(ConfigError, match="is not prepared"):
+            load(name, **settings)
 
 
 def test_missing_weights_are_found_at_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

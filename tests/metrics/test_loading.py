@@ -10,14 +10,44 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from rrg_hf.errors import ConfigError
-from rrg_hf.metrics.loading import best_device, check_dtype, quiet_transformers, weights_revision
+from rrg_hf.metrics.loading import (
+    check_dtype,
+    check_no_network,
+    choose_device,
+    file_sha256,
+    quiet_transformers,
+    weights_revision,
+)
 
 
 def test_dtype_and_device() -> None:
     assert check_dtype("bfloat16") is torch.bfloat16
     with pytest.raises(ConfigError, match="dtype is 'half'"):
         check_dtype("half")
-    assert best_device() in ("cuda", "mps", "cpu")
+    assert choose_device().type in ("cuda", "mps", "cpu") and choose_device("cpu") == torch.device("cpu")
+    for wrong in ("gpu", "cuda:x", ""):
+        with pytest.raises(ConfigError, match=f"device is '{wrong}'. Use 'cpu'"):
+            choose_device(wrong)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps"])
+def test_a_device_that_is_not_there(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in (torch.cuda, torch.backends.mps):
+        monkeypatch.setattr(backend, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=f"device is '{device}', but torch finds no such device"):
+        choose_device(device)
+    assert choose_device().type == "cpu"
+
+
+def test_no_network_beside_rules() -> None:
+    check_no_network(model=None, revision=None)
+    with pytest.raises(ConfigError, match="'revision': 'main'"):
+        check_no_network(model=None, revision="main")
+
+
+def test_sha256_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    assert file_sha256(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 def test_revision_follows_the_content_of_a_folder_not_its_name(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from rrg_hf.metrics.radcliq import (
     COMPONENTS,
     RadCliQ,
     bleu_tokens,
-    cls_cosine,
     radcliq_from_components,
     sentence_bleu_2,
 )
@@ -166,12 +165,6 @@ def test_bleu_tokens() -> None:
     assert bleu_tokens("The heart.  2.5 cm\nNo") == ["the", "heart", ".", "2", ".5", "cm\nno"]
 
 
-def test_cosine() -> None:
-    assert cls_cosine(np.array([1.0, 2.0]), np.array([2.0, 4.0])) == pytest.approx(1.0)
-    assert cls_cosine(np.array([1.0, 0.0]), np.array([-3.0, 0.0])) == pytest.approx(-1.0)
-    assert cls_cosine(np.zeros(2), np.ones(2)) == 0.0
-
-
 def test_components_by_hand(bertscore: BertScore) -> None:
     radcliq = scorer(bertscore)
     components = radcliq.components(REPORTS, REFERENCES)
@@ -185,6 +178,19 @@ def test_components_by_hand(bertscore: BertScore) -> None:
     assert components[1, 2] == pytest.approx(1.0) and components[2, 2] == 0.0
     pairs = [(bleu_tokens(a), bleu_tokens(b)) for a, b in zip(REPORTS, REFERENCES, strict=True)]
     assert components[:, 3] == pytest.approx([sentence_bleu_2(*pair) for pair in pairs])
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_one_component_alone_reads_with_its_own_network(name: str, bertscore: BertScore) -> None:
+    radcliq = scorer(bertscore)
+    expected = radcliq.compute(REPORTS, REFERENCES, per_sample=True)["per_sample"][f"radcliq_{name}"]
+    narrow = scorer(bertscore)
+    used = {"radgraph_combined": "radgraph", "semb_score": "chexbert", "bertscore": "bertscore"}.get(name)
+    for other in {"radgraph", "chexbert", "bertscore"} - {used}:
+        setattr(narrow, other, None)  # to use it is an error
+    output = narrow.only(f"radcliq_{name}").score(REPORTS, REFERENCES)
+    assert output.per_study() == {f"radcliq_{name}": pytest.approx(expected)}
+    assert radcliq.only("radcliq_v1") is radcliq
 
 
 def test_equal_reports_without_relations_get_half(bertscore: BertScore) -> None:

@@ -144,9 +144,10 @@ def test_references_are_kept_on_disk(folder: Path, tmp_path: Path, monkeypatch: 
     ("settings", "message"),
     [
         ({"backend": "radgraph-xxl"}, "Unknown backend 'radgraph-xxl'"),
-        ({"backend": "rules", "model": "somewhere"}, "Drop one"),
+        ({"backend": "rules", "model": "somewhere"}, "'model': 'somewhere'.*Drop one"),
+        ({"backend": "rules", "revision": "main"}, "'revision': 'main'.*Drop one"),
         ({"backend": "radgraph-xl", "lowercase": "no"}, "lowercase is 'no'"),
-        ({"backend": "radgraph-xl", "dtype": "int8"}, "Unknown dtype 'int8'"),
+        ({"backend": "radgraph-xl", "dtype": "int8"}, "dtype is 'int8'"),
         ({"backend": "radgraph-xl", "batch_size": 0}, "batch_size is 0"),
     ],
 )

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from rrg_hf.errors import ConfigError, DataError
-from rrg_hf.metrics import load, make_reward_fn
+from rrg_hf.metrics import load, make_reward_fn, nlg, nlg_scorer
+from rrg_hf.metrics.meteor import METEOR_JAVA, METEOR_NLTK
+from rrg_hf.metrics.nlg import NLG_SCORES
 from rrg_hf.metrics.radgraph import RadGraphF1, RulesGraphReader
 from rrg_hf.metrics.scorer import ReportScorer, ScorerOutput
 from rrg_hf.metrics.statistics import StudyStatistics, mean_statistics, optional_mean_statistics
@@ -67,6 +69,62 @@ def test_more_reward_is_better() -> None:
     assert make_reward_fn(Fixed(errors))(**texts) == [-2.0, 1.0]
     assert make_reward_fn(Fixed(errors), maximize=False)(**texts) == [2.0, -1.0]
     assert make_reward_fn(Fixed(errors), "matches")(**texts) == [1.0, 0.0]
+
+
+NLG_REFERENCES = ["The lungs are clear.", "Mild cardiomegaly without edema."]
+NLG_REPORTS = ["The lungs are clear.", "Mild cardiomegaly."]
+NLG_PARTS = ("bleu_statistics", "rouge_l_per_study", "cider_per_study")
+
+
+@pytest.mark.parametrize(
+    ("key", "parts"),
+    [
+        (None, {"bleu_statistics"}),
+        ("bleu_1", {"bleu_statistics"}),
+        ("rouge_l", {"rouge_l_per_study"}),
+        ("rouge_score_l", {"rouge_score_statistics"}),
+        ("meteor_1.5_java", {"meteor_java_statistics"}),
+        ("meteor_nltk", {"meteor_nltk_statistics"}),
+    ],
+)
+def test_text_scores_compute_what_the_key_needs(
+    key: str | None, parts: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java would take 10 s at every step of a training."""
+    called = []
+
+    def counted(module: Any, name: str, replacement: Any = None) -> None:
+        function = replacement or getattr(module, name)
+
+        def call(*arguments: Any, **settings: Any) -> Any:
+            called.append(name)
+            return function(*arguments, **settings)
+
+        monkeypatch.setattr(module, name, call)
+
+    for name in NLG_PARTS:
+        counted(nlg, name)
+    counted(nlg_scorer, "rouge_score_statistics")
+    for name, score in (("meteor_java_statistics", METEOR_JAVA), ("meteor_nltk_statistics", METEOR_NLTK)):
+        counted(nlg_scorer, name, lambda *_, score=score: mean_statistics({score: np.array([1.0, 0.5])}))
+    monkeypatch.setattr(nlg_scorer, "meteor_java_absent", lambda: None)
+    monkeypatch.setattr(nlg_scorer, "meteor_nltk_absent", lambda: None)
+    scorer = nlg_scorer.ReportNlg(meteor="both", rouge_score=True)
+    rewards = make_reward_fn(scorer, key)(completions=NLG_REPORTS, reference=NLG_REFERENCES)
+    assert set(called) == parts
+    whole = scorer.compute(NLG_REPORTS, NLG_REFERENCES, per_sample=True)["per_sample"]
+    assert rewards == whole[key or "bleu_4"] and rewards[0] == pytest.approx(1.0)
+
+
+def test_a_narrow_scorer_says_what_it_left_out() -> None:
+    scorer = nlg_scorer.ReportNlg(meteor=None)
+    narrow = scorer.only("rouge_l").compute(NLG_REPORTS, NLG_REFERENCES)
+    assert {name for name in narrow if name in NLG_SCORES} == {"rouge_l"}
+    assert narrow["protocol"]["absent"].keys() == {*NLG_SCORES, METEOR_JAVA, METEOR_NLTK} - {"rouge_l"}
+    assert set(narrow["protocol"]["average"]) == {"rouge_l"}
+    assert {"bleu_1", "bleu_4"} <= scorer.only("bleu_2").compute(NLG_REPORTS, NLG_REFERENCES).keys()
+    assert scorer.only("nonsense") is scorer
+    assert set(scorer.compute(NLG_REPORTS, NLG_REFERENCES)) >= set(NLG_SCORES)  # the scorer itself is as it was
 
 
 def test_no_score_is_none_and_nan_is_an_error() -> None:

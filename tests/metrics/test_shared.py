@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,36 @@ def test_readers_are_shared(options: dict[str, dict[str, Any]]) -> None:
     )  # fmt: skip
     assert other["radgraph"].readers()[0] is not other["radcliq"].readers()[0]
     assert other["radcliq"].primary_key == "radcliq_v0"
+
+
+def test_a_model_without_backend_says_itself_what_it_is(options: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    """The default backend is XL, but a folder with RadGraph v1 is RadGraph v1."""
+    options["radgraph"].pop("backend")
+    scorers = build_scorers(["chexbert", "radgraph", "radcliq"], ScorerSettings(options, device="cpu"))
+    reader = scorers["radgraph"].readers()[0]
+    assert reader.name == "radgraph" and scorers["radcliq"].readers()[0] is reader
+    result = evaluate_reports(
+        PREDICTIONS, REFERENCES, metrics=["radgraph"], options={"radgraph": options["radgraph"]}, bootstrap=0
+    )
+    assert result.protocol.scorers["radgraph"]["backend"] == "radgraph"
+    options["radgraph"]["backend"] = "radgraph-xl"
+    with pytest.raises(ConfigError, match="holds 'radgraph', not 'radgraph-xl'"):
+        build_scorers(["radgraph"], ScorerSettings({"radgraph": options["radgraph"]}, device="cpu"))
+
+
+def test_another_network_of_radgraph_is_not_radcliqs(
+    options: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rrg_hf.modeling.radgraph import RadGraphConfig
+
+    monkeypatch.setenv("RRG_HF_HOME", str(tmp_path / "home"))
+    folder = Path(shutil.copytree(options["radgraph"]["model"], tmp_path / "xl"))
+    config = RadGraphConfig.from_pretrained(folder)
+    config.namespace = "radgraph-xl"
+    config.save_pretrained(folder)
+    options["radgraph"] = {"model": str(folder)}
+    with pytest.raises(ConfigError, match="rrg metrics prepare radgraph;"):
+        build_scorers(["radgraph", "radcliq"], ScorerSettings(options, device="cpu"))
 
 
 def test_networks_through_the_evaluation(options: dict[str, dict[str, Any]], tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from rrg_hf.metrics.statistics import divide, mean_statistics
+from rrg_hf.metrics.statistics import cosine, divide, mean_statistics
 
 
 def test_divide_uses_the_given_value_for_zero_over_zero() -> None:
@@ -16,3 +17,9 @@ def test_mean_statistics_give_the_mean_of_the_corpus_and_each_study_alone() -> N
     # a resample that draws study 2 twice and study 0 once
     sums = np.array([[1, 0, 2]]) @ group.values
     assert np.allclose(group.score(sums)["a"], 13 / 3)
+
+
+def test_cosine() -> None:
+    assert cosine(np.array([1.0, 2.0]), np.array([2.0, 4.0])) == pytest.approx(1.0)
+    assert cosine(np.array([1.0, 0.0]), np.array([-3.0, 0.0])) == pytest.approx(-1.0)
+    assert cosine(np.zeros(2), np.ones(2)) == 0.0

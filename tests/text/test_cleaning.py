@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rrg_hf.text.cleaning import CLEANERS, clean_report, is_missing, remove_placeholders
+from rrg_hf.text.cleaning import CLEANERS, clean_report, cleaning_rule, is_missing, remove_placeholders
 
 
 @pytest.mark.parametrize(
@@ -159,3 +159,9 @@ def test_long_texts_take_linear_time(unit, end):
 def test_a_list_number_before_a_measurement_goes_and_the_measurement_stays() -> None:
     assert clean_report("1. 2.5 cm mass. 2. 0.8 cm nodule.") == "2.5 cm mass. 0.8 cm nodule."
     assert clean_report("The mass measures 2.5 cm. Stable.") == "The mass measures 2.5 cm. Stable."
+
+
+@pytest.mark.parametrize("name", sorted(CLEANERS))
+def test_every_cleaning_has_a_rule_in_words(name):
+    rule = cleaning_rule(name)
+    assert len(rule) > 40 and "\n" not in rule and "Returns:" not in rule

@@ -54,6 +54,10 @@ class CheXbertF1Metric(module.ReportMetric):
     citation_text = _CITATION
     inputs_text = _INPUTS
     reference_urls = ("https://github.com/stanfordmlgroup/CheXbert", "https://aclanthology.org/2020.emnlp-main.117")
+    known_settings = (
+        "backend", "model", "policy", "zero_division", "similarity", "revision", "device", "dtype",
+        "batch_size", "cache_dir",
+    )  # fmt: skip
 
     def build_scorer(self, **settings: Any) -> CheXbertF1:
         return load_chexbert_f1(**settings)

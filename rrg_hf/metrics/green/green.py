@@ -33,7 +33,9 @@ Settings of `evaluate.load`:
         green-score to read the published one from.
     parse: "strict" (unreadable answers have no score) or "published" (they score 0).
     answers: True adds the judge's text of each pair, which quotes the reports.
-    revision, device, dtype, batch_size, max_length, words, add_eos, cache_dir: see `rrg_hf.metrics.green.GreenReader`.
+    backend: "green", the only one.
+    revision, device, dtype, batch_size, max_tokens, max_length, words, add_eos, cache_dir: see
+        `rrg_hf.metrics.green.GreenReader`.
 Returns:
     dict: green, green_unparsable, green_no_room, "protocol".
 Examples:
@@ -51,6 +53,10 @@ class GreenMetric(module.ReportMetric):
     citation_text = _CITATION
     inputs_text = _INPUTS
     reference_urls = ("https://github.com/Stanford-AIMI/GREEN",)
+    known_settings = (
+        "backend", "model", "template", "template_file", "parse", "answers", "revision", "device",
+        "dtype", "batch_size", "max_tokens", "max_length", "words", "add_eos", "cache_dir",
+    )  # fmt: skip
 
     def build_scorer(self, **settings: Any) -> Green:
         return load_green(**settings)

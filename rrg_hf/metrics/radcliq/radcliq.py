@@ -51,6 +51,10 @@ class Radcliq(module.ReportMetric):
     citation_text = _CITATION
     inputs_text = _INPUTS
     reference_urls = ("https://github.com/rajpurkarlab/CXR-Report-Metric",)
+    known_settings = (
+        "version", "radgraph_model", "chexbert_model", "bertscore_model", "reciprocal", "bleu",
+        "idf", "device", "dtype", "batch_size", "cache_dir",
+    )  # fmt: skip
 
     def build_scorer(self, **settings: Any) -> RadCliQ:
         return load_radcliq(**settings)

@@ -63,6 +63,7 @@ class RadGraphF1Metric(module.ReportMetric):
     citation_text = _CITATION
     inputs_text = _INPUTS
     reference_urls = ("https://github.com/Stanford-AIMI/radgraph", "https://aclanthology.org/2022.findings-emnlp.319")
+    known_settings = ("backend", "model", "lowercase", "revision", "device", "dtype", "batch_size", "cache_dir")
 
     def build_scorer(self, **settings: Any) -> RadGraphF1:
         return load_radgraph_f1(**settings)

@@ -31,7 +31,8 @@ Settings of `evaluate.load`:
     model: folder with both networks in "ner" and "encoder"; or ner_model and encoder_model, a folder or Hub id each.
     sentences: "pyrush" (published; pip install "rrg_hf[ratescore]") or "rrg_hf".
     matrix: "long", "short", or a JSON file of weights.
-    device, dtype, batch_size, cache_dir: see `rrg_hf.metrics.ratescore.RaTEReader`.
+    revision, encoder_revision, device, dtype, batch_size, max_tokens, memory, cache_dir: see
+        `rrg_hf.metrics.ratescore.RaTEReader`.
 Returns:
     dict: ratescore, ratescore_precision, ratescore_recall, ratescore_without_entities, "protocol".
 Examples:
@@ -50,6 +51,10 @@ class RaTEScoreMetric(module.ReportMetric):
     citation_text = _CITATION
     inputs_text = _INPUTS
     reference_urls = ("https://github.com/MAGIC-AI4Med/RaTEScore",)
+    known_settings = (
+        "backend", "model", "ner_model", "encoder_model", "sentences", "matrix", "revision",
+        "encoder_revision", "device", "dtype", "batch_size", "max_tokens", "memory", "cache_dir",
+    )  # fmt: skip
 
     def build_scorer(self, **settings: Any) -> RaTEScore:
         return load_ratescore(**settings)

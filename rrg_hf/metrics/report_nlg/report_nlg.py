@@ -66,8 +66,7 @@ class ReportNlg(module.ReportMetric):
     citation_text = _CITATION
     inputs_text = _INPUTS
     reference_urls = ("https://github.com/salaniz/pycocoevalcap",)
-    takes_cache_dir = False
-    takes_cache_dir = False
+    known_settings = ("cleaning", "tokenizer", "meteor", "rouge_score")
 
     def build_scorer(self, **settings: Any) -> ReportNlgScorer:
         return ReportNlgScorer(**settings)

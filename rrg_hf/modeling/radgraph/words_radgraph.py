@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import regex  # a dependency of transformers
+import regex
 import torch
 
 # RadGraph v1 sets these apart and leaves hyphens alone.
