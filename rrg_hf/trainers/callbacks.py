@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .palm_config import TABLE_TRACKERS
+from .report_config import TABLE_TRACKERS
 
 logger = logging.getLogger(__name__)
 

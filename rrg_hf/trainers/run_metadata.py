@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from .palm_config import PalmTrainingArguments
+from .report_config import ReportTrainingArguments
 
 if TYPE_CHECKING:
-    from .palm_trainer import PalmTrainer
+    from .report_trainer import ReportTrainer
 
 _PACKAGES = ("rrg_hf", "torch", "transformers", "accelerate", "datasets", "tokenizers", "POT", "numpy")
 # Hyper-parameters are recorded by value; anything that may name a person, a machine or a secret is not.
@@ -23,13 +23,13 @@ _PRIVATE = ("dir", "token", "path", "hub_", "run_name", "project", "trackio_", "
 _INCIDENTAL = ("disable_tqdm", "report_to", "log_", "logging_", "debug", "do_", "use_cpu", "dataloader_", "save_")
 
 
-def run_metadata(trainer: PalmTrainer) -> dict[str, Any]:
+def run_metadata(trainer: ReportTrainer) -> dict[str, Any]:
     """The content of `rrg_training.json` for the trainer's present state."""
-    state, palm = trainer.state, trainer.palm
+    state, model = trainer.state, trainer.report_model
     metadata: dict[str, Any] = {
-        "method": "palm",
-        "stage": trainer.args.stage,
-        "finished": trainer._stage_done,
+        "method": trainer.method,
+        "stage": trainer.run_stage,
+        "finished": trainer._finished,
         "global_step": state.global_step,
         "epoch": state.epoch,
         "best_metric": state.best_metric,
@@ -41,17 +41,14 @@ def run_metadata(trainer: PalmTrainer) -> dict[str, Any]:
         "seed": trainer.args.seed,
         "world_size": trainer.args.world_size,
         "hyperparameters": hyperparameters(trainer.args),
-        "parameters": sum(weight.numel() for weight in palm.parameters()),
-        "trained_parameters": sum(weight.numel() for weight in palm.parameters() if weight.requires_grad),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "trained_parameters": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
         "versions": versions(),
-        "previous_stage": trainer._previous,
     }
-    if trainer._teacher is not None:
-        metadata["teacher"] = trainer._teacher
-    return metadata
+    return metadata | trainer._more_metadata()
 
 
-def hyperparameters(args: PalmTrainingArguments) -> dict[str, Any]:
+def hyperparameters(args: ReportTrainingArguments) -> dict[str, Any]:
     """Settings that differ from their default, and always the ones every paper reports."""
     always = {
         "stage",

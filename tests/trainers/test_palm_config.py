@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import HfArgumentParser
 
 from rrg_hf.errors import ConfigError
 from rrg_hf.trainers import PalmTrainingArguments
@@ -152,18 +152,6 @@ def test_works_with_the_argument_parser_of_transformers(tmp_path: Path) -> None:
 def test_a_copy_keeps_every_value(tmp_path: Path) -> None:
     args = make(tmp_path, stage="generate", early_stopping_patience=2)
     assert dataclasses.replace(args).to_dict() == args.to_dict()
-
-
-def test_docstring_and_help_text_agree() -> None:
-    """Every field that is new or has another default stands in the docstring, in order, with its help text."""
-    documented = re.findall(r"^        (\w+) \(`.*?$((?:\n {12,}.*)+)", PalmTrainingArguments.__doc__ or "", re.M)
-    inherited = {item.name: item for item in dataclasses.fields(TrainingArguments)}
-    own = {
-        item.name: item.metadata["help"]
-        for item in dataclasses.fields(PalmTrainingArguments)
-        if item.name not in inherited or item.metadata.get("help") != inherited[item.name].metadata.get("help")
-    }
-    assert {name: " ".join(text.split()) for name, text in documented} == own
 
 
 def test_vision_learning_rate_that_cannot_work(tmp_path: Path) -> None:
