@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import doctest
-import runpy
 import shutil
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import evaluate
@@ -86,23 +83,6 @@ def test_docstring_example() -> None:
     example = doctest.DocTestParser().get_doctest(lines, {}, "chexbert_f1", None, None)
     assert len(example.examples) == 4
     assert doctest.DocTestRunner().run(example).failed == 0
-
-
-def test_app_scores_one_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gradio is no dependency: a stand-in that keeps the function of the page."""
-    pages: list[Any] = []
-
-    class Interface:
-        def __init__(self, function: Any, inputs: Any, outputs: Any, **_: Any) -> None:
-            self.function = function
-
-        def launch(self) -> None:
-            pages.append(self.function)
-
-    stub = SimpleNamespace(Interface=Interface, Textbox=lambda **_: None, JSON=lambda **_: None)
-    monkeypatch.setitem(sys.modules, "gradio", stub)
-    runpy.run_path(str(FOLDER / "app.py"))
-    assert pages[0]("Small effusion.", "Small effusion.")["rules_exact_match"] == 1.0
 
 
 def test_folder_is_complete() -> None:
