@@ -116,19 +116,22 @@ def test_equals_scikit_learn(zero: int) -> None:
 
 
 def test_absent_classes_are_averaged_as_declared() -> None:
-    """ysmiura/ifcc#9: perfect predictions with one of the classes present; the key names the average."""
+    """f1-absent-class (ysmiura/ifcc#9): perfect predictions, one class present; the key names the average."""
     rows = [labels(Cardiomegaly=POSITIVE), labels()]
     zero, table = observation_scores(rows, rows, zero_division=0)
-    one, _ = observation_scores(rows, rows, zero_division=1)
+    one, filled = observation_scores(rows, rows, zero_division=1)
     assert zero["rules_micro_f1_top5"] == zero["rules_weighted_f1_top5"] == 1.0
     assert zero["rules_macro_f1_top5"] == pytest.approx(1 / 5) and one["rules_macro_f1_top5"] == 1.0
     assert zero["rules_macro_f1"] == pytest.approx(1 / 14) and one["rules_macro_f1"] == 1.0
     assert zero["rules_samples_f1"] == 0.5 and one["rules_samples_f1"] == 1.0
     assert table["Cardiomegaly"]["support"] == 1 and table["Edema"]["support"] == 0
+    three = ("Cardiomegaly", "Edema", "Fracture")  # the case as reported has three classes
+    assert sum(table[name]["f1"] for name in three) / 3 == pytest.approx(1 / 3)
+    assert sum(filled[name]["f1"] for name in three) / 3 == 1.0
 
 
 def test_uncertain_under_named_policies_in_both_codings() -> None:
-    """One label over four reports: reference pos, unc, neg, blank; report pos, neg, unc, blank."""
+    """chexbert-uncertain: one label, four reports: reference pos, unc, neg, blank; report pos, neg, unc, blank."""
     head = ([1, 3, 2, 0], [1, 2, 3, 0])
     csv = ([1, -1, 0, None], [1.0, "0", "-1.0", ""])
     rest = [name for name in OBSERVATIONS if name != "Edema"]

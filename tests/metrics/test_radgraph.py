@@ -57,7 +57,14 @@ def test_parity_case(shared_dir: Path, tmp_path: Path) -> None:
     scores = metric.compute(inputs["hyps"], inputs["refs"], per_sample=True)
     for level, values in expected["rewards_per_pair"].items():
         assert scores["per_sample"][f"radgraph_{level}"] == values
-    assert metric.reader(inputs["refs"]) == expected["ref_annotations"]
+    assert len(inputs["refs"]) == len(inputs["hyps"]) == 12
+    for side in ("ref", "hyp"):
+        graphs = metric.reader(inputs[f"{side}s"])
+        assert graphs == expected[f"{side}_annotations"]
+        assert any(entity["relations"] for graph in graphs for entity in graph["entities"].values())
+    for batch_size in (1, 64):
+        metric = load_radgraph_f1(model=model, device="cpu", lowercase=False, batch_size=batch_size)
+        assert metric.reader(inputs["refs"]) == expected["ref_annotations"]
 
 
 def test_one_pass_over_distinct_texts(reader: RadGraphReader, monkeypatch: pytest.MonkeyPatch) -> None:
