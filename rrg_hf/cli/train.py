@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import typer
+
+Result = TypeVar("Result")
 
 app = typer.Typer(help="Train a model by a recipe file (YAML).", no_args_is_help=True)
 
@@ -32,38 +35,76 @@ def palm(
     `stages.mem.learning_rate=1e-4`, `data.split=train`, `model.path=out/mem`. Finished stages are skipped and
     interrupted ones resumed, so that the same command completes a run. Ctrl-C writes a checkpoint first.
     """
-    import logging
-    import os
-
     from ..trainers.palm_config import STAGES
     from ..trainers.palm_recipe import load_recipe, run_recipe
     from ..trainers.setting_types import check_keys
 
-    main_process = int(os.environ.get("RANK", "0")) == 0
-    logging.basicConfig(
-        level=logging.INFO if main_process else logging.ERROR, format="%(levelname)s %(name)s: %(message)s"
-    )
-    for name in ("httpx", "datasets", "filelock"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-
+    say = _start_logging()
     recipe = load_recipe(config, overrides_from(context.args))
     stages = None
     if stage is not None:
         check_keys([stage], STAGES, "PALM's list of stages")
         stages = [stage]
 
+    folders = _interruptible(lambda: run_recipe(recipe, stages, say=say))
+    say(f"Model saved to {list(folders.values())[-1]}")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog="Several processes: torchrun --nproc_per_node 2 -m rrg_hf.cli train lead CONFIG.yaml",
+)
+def lead(
+    context: typer.Context,
+    config: Path = typer.Argument(..., help="Recipe file; see examples/configs/lead/."),
+) -> None:
+    """Train LEAD: pathology experts gated into every decoder layer of Qwen3-VL, InternVL or Ministral 3.
+
+    Settings of the recipe can be overridden: `learning_rate=1e-4`, `--training-mode llm`, `model.lead.fusion=add`,
+    `data.split=train`. A finished run is left as it is and an interrupted one resumed, so that the same command
+    completes it. Ctrl-C writes a checkpoint first.
+    """
+    from ..trainers.lead_recipe import load_lead_recipe, run_lead_recipe
+
+    say = _start_logging()
+    recipe = load_lead_recipe(config, overrides_from(context.args))
+    folder = _interruptible(lambda: run_lead_recipe(recipe, say=say))
+    say(f"Model saved to {folder}")
+
+
+def _is_main_process() -> bool:
+    import os
+
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def _start_logging() -> Callable[[str], None]:
+    """Logs to stderr, of the main process in full; returns what prints a line of progress there."""
+    import logging
+
+    main_process = _is_main_process()
+    logging.basicConfig(
+        level=logging.INFO if main_process else logging.ERROR, format="%(levelname)s %(name)s: %(message)s"
+    )
+    for name in ("httpx", "datasets", "filelock"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
     def say(line: str) -> None:
         if main_process:
             typer.echo(line)
 
+    return say
+
+
+def _interruptible(run: Callable[[], Result]) -> Result:
+    """What a training run returns; Ctrl-C ends the command with what the trainer says of its checkpoint."""
     try:
-        folders = run_recipe(recipe, stages, say=say)
+        return run()
     except KeyboardInterrupt as interrupt:
-        if main_process:
+        if _is_main_process():
             typer.echo(str(interrupt) or "Interrupted.", err=True)
             typer.echo("Run the same command again to go on.", err=True)
         raise typer.Exit(130) from None
-    say(f"Model saved to {list(folders.values())[-1]}")
 
 
 def overrides_from(arguments: Sequence[str]) -> list[str]:

@@ -15,7 +15,16 @@ from ..text.cleaning import CLEANERS, is_missing
 from .images import read_image
 
 # The columns the collators read; the trainer drops the others so that masks, for instance, are never decoded.
-PALM_COLUMNS = ("study_id", "images", "views", "indication", "findings", "impression", "source")
+STUDY_COLUMNS = (
+    "study_id",
+    "images",
+    "views",
+    "indication",
+    "findings",
+    "impression",
+    "source",
+    "expert_labels",
+)
 
 
 def frontal_image_index(row: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ from datasets import Dataset, Image, IterableDataset, List
 from torch.utils.data import Dataset as TorchDataset
 
 from ..errors import ConfigError
-from .collators import PALM_COLUMNS, process_images
+from .collators import STUDY_COLUMNS, process_images
 from .study import study_features
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class CachedStudies(TorchDataset):
         return CachedStudies([self.rows[index] for index in indices], self.pixels, self.fingerprint)
 
 
-def undecoded(dataset: Any, columns: Sequence[str] = PALM_COLUMNS) -> Any:
+def undecoded(dataset: Any, columns: Sequence[str] = STUDY_COLUMNS) -> Any:
     """The columns a collator reads, with images left as `{bytes, path}`: masks are not decoded on every access, and a
     damaged image is reported with its study id instead of failing inside the dataset.
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ..errors import ConfigError
 from .checkpoints import is_finished
 from .palm_config import STAGES, PalmTrainingArguments
 from .palm_loading import UNUSABLE, check_vocabularies, load_palm, load_processor, one_line, read_palm_config
 from .preflight import check_optimization, check_output_dir
+from .recipe_file import DATA_KEYS, apply_override, check_arguments, check_block, check_data, load_data, read_blocks
 from .setting_types import check_keys, convert_setting
 
 if TYPE_CHECKING:
@@ -28,17 +27,7 @@ logger = logging.getLogger(__name__)
 MODEL_KEYS: dict[str, Any] = {"path": str | None, "backbones": dict | None, "config": dict | None,
                               "processor": str | None}  # fmt: skip
 BACKBONE_KEYS: dict[str, Any] = {"vision": str, "text": str, "decoder": str}
-DATA_KEYS: dict[str, Any] = {"train_dataset": str | None, "split": str | None, "eval_dataset": str | None,
-                             "eval_split": str | None, "streaming": bool | None}  # fmt: skip
 TOP_KEYS = ("model", "data", "training", "stages")
-
-# Training arguments that would do nothing here, and why.
-_WITHOUT_EFFECT = {
-    "resume_from_checkpoint": "an interrupted stage goes on by itself from the last checkpoint in its output_dir",
-    "do_train": "a recipe always trains",
-    "do_eval": "set eval_strategy, or data.eval_split to null",
-    "do_predict": "write reports with `rrg generate`",
-}
 
 
 @dataclass
@@ -96,52 +85,12 @@ def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     Raises:
         ConfigError: no such file, no valid YAML, or an unknown key (the message names the nearest valid one).
     """
-    file = Path(path)
-    if not file.is_file():
-        raise ConfigError(f"No recipe file at {file}. Start from one of examples/configs/.")
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ConfigError(f"{file} is not valid YAML: {reason}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file} must hold the blocks {', '.join(TOP_KEYS)}; it holds {type(content).__name__}.")
-    check_keys(list(content), TOP_KEYS, file.name)
-    parts: dict[str, Any] = {}
-    for name in TOP_KEYS:
-        block = content.get(name)
-        if block is not None and not isinstance(block, dict):
-            raise ConfigError(f"{file.name}: `{name}` must be a block of settings, not {block!r}.")
-        parts[name] = deepcopy(block or {})
-    recipe = PalmRecipe(**parts)
+    recipe = PalmRecipe(**read_blocks(path, TOP_KEYS))
+    blocks = {name: getattr(recipe, name) for name in TOP_KEYS}
     for override in overrides:
-        _apply_override(recipe, override)
+        apply_override(blocks, recipe.overrides, override)
     check_recipe(recipe)
     return recipe
-
-
-def _apply_override(recipe: PalmRecipe, text: str) -> None:
-    key, separator, raw = text.partition("=")
-    if not separator or not key:
-        raise ConfigError(f"Override {text!r} is not understood. Write key=value, for instance learning_rate=1e-4.")
-    key = key.strip().replace("-", "_")
-    try:
-        value = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"Override {key}: {raw!r} is not a valid value.") from error
-    *where, name = key.split(".")
-    if not where and name in TOP_KEYS:
-        raise ConfigError(f"Override {key}: `{name}` is a block. Name a setting in it, such as data.split=train.")
-    if not where:
-        (recipe.data if name in DATA_KEYS else recipe.overrides)[name] = value
-        return
-    check_keys(where[:1], TOP_KEYS, "The recipe")
-    block: Any = getattr(recipe, where[0])
-    for step in where[1:]:
-        block = block.setdefault(step, {})
-        if not isinstance(block, dict):
-            raise ConfigError(f"Override {key}: `{step}` is not a block of settings.")
-    block[name] = value
 
 
 def check_recipe(recipe: PalmRecipe) -> None:
@@ -162,17 +111,17 @@ def check_recipe(recipe: PalmRecipe) -> None:
         recipe.stages[stage] = settings or {}
     names = [item.name for item in fields(PalmTrainingArguments) if item.init and item.name != "stage"]
     check_keys(list(recipe.overrides), [*names, *DATA_KEYS], "The recipe")
-    _check_arguments(recipe.overrides, names, "")
-    _check_arguments(recipe.training, names, "training")
+    check_arguments(PalmTrainingArguments, recipe.overrides, names, "")
+    check_arguments(PalmTrainingArguments, recipe.training, names, "training")
     for stage, settings in recipe.stages.items():
-        _check_arguments(settings, [name for name in names if name not in _OF_ALL_STAGES], f"stages.{stage}")
+        check_arguments(
+            PalmTrainingArguments, settings, [name for name in names if name not in _OF_ALL_STAGES], f"stages.{stage}"
+        )
     for block in (recipe.overrides, recipe.training):
         if block.get("output_dir", "palm_output") in (None, ""):
             raise ConfigError("output_dir is empty (an unset variable?). Name a folder.")
-    _check_block(recipe.data, DATA_KEYS, "data")
-    _check_block(recipe.model, MODEL_KEYS, "model")
-    if not recipe.data.get("train_dataset"):
-        raise ConfigError("data.train_dataset is missing: name the folder of a saved data set, or a Hub data set id.")
+    check_data(recipe.data)
+    check_block(recipe.model, MODEL_KEYS, "model")
     if not recipe.order:
         raise ConfigError("skip_stages leaves no stage to train.")
     sources = [name for name in ("path", "backbones") if recipe.model.get(name)]
@@ -189,7 +138,7 @@ def check_recipe(recipe: PalmRecipe) -> None:
         check_keys(list(backbones), BACKBONE_KEYS, "model.backbones")
         if absent:
             raise ConfigError(f"model.backbones lacks {', '.join(absent)}; PALM needs vision, text and decoder.")
-        _check_block(backbones, BACKBONE_KEYS, "model.backbones")
+        check_block(backbones, BACKBONE_KEYS, "model.backbones")
     if "training_stage" in (recipe.model.get("config") or {}):
         raise ConfigError(
             "model.config.training_stage cannot be set: a checkpoint says itself which stage it finished. To leave "
@@ -199,19 +148,6 @@ def check_recipe(recipe: PalmRecipe) -> None:
 
 # One folder and one order for the whole recipe.
 _OF_ALL_STAGES = ("output_dir", "skip_stages")
-
-
-def _check_arguments(block: dict[str, Any], names: Sequence[str], where: str) -> None:
-    check_keys(list(block), [*names, *(() if where else DATA_KEYS)], where or "The recipe")
-    for name, reason in _WITHOUT_EFFECT.items():
-        if block.get(name):
-            raise ConfigError(f"{where}{'.' if where else ''}{name} has no effect in a recipe: {reason}. Remove it.")
-    block.update(PalmTrainingArguments.converted(block, where=where))
-
-
-def _check_block(block: dict[str, Any], kinds: Mapping[str, Any], where: str) -> None:
-    check_keys(list(block), list(kinds), where)
-    block.update({name: convert_setting(f"{where}.{name}", value, kinds[name]) for name, value in block.items()})
 
 
 def planned_config(recipe: PalmRecipe) -> PalmConfig:
@@ -305,24 +241,6 @@ def _with_vocabularies(settings: dict[str, Any], processor: Any) -> dict[str, An
     return settings
 
 
-def load_data(recipe: PalmRecipe) -> tuple[Any, Any]:
-    """Training and validation rows of a recipe; the latter None where `eval_split` is null.
-
-    Raises:
-        DataError: no such data set or split.
-    """
-    from ..data.store import load_studies
-
-    data = recipe.data
-
-    def load(source: str, split: str) -> Any:
-        return load_studies(source, split, streaming=True) if data.get("streaming") else load_studies(source, split)
-
-    train = load(data["train_dataset"], data.get("split") or "train")
-    eval_split = data.get("eval_split", "validation")
-    return train, None if eval_split is None else load(data.get("eval_dataset") or data["train_dataset"], eval_split)
-
-
 def run_recipe(
     recipe: PalmRecipe, stages: Sequence[str] | None = None, *, say: Callable[[str], None] = logger.info
 ) -> dict[str, Path]:
@@ -368,7 +286,7 @@ def run_recipe(
     check_output_dir(recipe.output_dir)
     if waiting:
         _check_plan(recipe, [arguments[stage] for stage in waiting], _start_folder(recipe, waiting[0]))
-    train_dataset, eval_dataset = load_data(recipe) if waiting else (None, None)
+    train_dataset, eval_dataset = load_data(recipe.data) if waiting else (None, None)
     cached = False
     for stage in waiting:
         args = arguments[stage]

@@ -214,6 +214,9 @@ class PalmTrainer(ReportTrainer):
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
+    def _published(self, folder: Path) -> None:
+        self.palm.config._name_or_path = str(folder)  # the next stage finds this one's metadata there
+
     def _mark_finished(self) -> None:
         self.palm.config.training_stage = self.args.stage
 

@@ -149,6 +149,9 @@ class ReportTrainer(Trainer):
     def _check_resumable(self, folder: Path, metadata: Mapping[str, Any]) -> None:
         """Refuse a checkpoint of another kind of run. The base refuses none."""
 
+    def _published(self, folder: Path) -> None:
+        """Called when `save_model` has written its folder."""
+
     def _mark_finished(self) -> None:
         """Called when training has run to its end."""
 
@@ -221,15 +224,21 @@ class ReportTrainer(Trainer):
     # --- losses ------------------------------------------------------------------------------------------------------
 
     def _token_total(
-        self, loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
+        self,
+        loss: torch.Tensor,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None,
+        *,
+        scaled: bool = True,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(sum of a token loss over this batch, its tokens), so that what is logged is a mean over tokens.
 
-        Trainer's loss is this process's share of the mean over all tokens of the accumulated global batch.
+        The loss is this process's share of the mean over all tokens of the accumulated global batch; `scaled` where it
+        is the one that Trainer has multiplied by the number of processes.
         """
         tokens = labels[:, 1:].ne(-100).sum()
         total = loss.detach() * (tokens if num_items_in_batch is None else num_items_in_batch)
-        if num_items_in_batch is not None and self.args.average_tokens_across_devices:
+        if scaled and num_items_in_batch is not None and self.args.average_tokens_across_devices:
             total = total / self.accelerator.num_processes
         return total, tokens
 
@@ -415,7 +424,7 @@ class ReportTrainer(Trainer):
                     if self._finished:
                         self._write_state(staging)
                     publish_files(staging, target)
-                self.report_model.config._name_or_path = str(target)  # the next stage finds this one's metadata there
+                self._published(target)
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
         self.accelerator.wait_for_everyone()

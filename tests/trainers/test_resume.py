@@ -166,7 +166,7 @@ def test_full_disk_leaves_no_half_written_checkpoint(
             "state": (trainer.state, "save_to_json"),
         }
         if what == "stage_state":
-            monkeypatch.setattr("rrg_hf.trainers.palm_trainer.save_file", full)
+            monkeypatch.setattr("rrg_hf.trainers.report_trainer.save_file", full)
         else:
             monkeypatch.setattr(*targets[what], full)
 

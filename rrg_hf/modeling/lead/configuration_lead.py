@@ -28,6 +28,8 @@ PATHOLOGY_NAMES: tuple[str, ...] = (
     "No Finding",
 )
 
+NO_FINDING = "No Finding"
+
 _CHOICES: dict[str, tuple[str, ...]] = {
     "projection": ("layer", "shared"),
     "fusion": ("gate", "add", "none"),
@@ -63,6 +65,12 @@ class LeadConfig(PreTrainedConfig):
             The beta term of Sec. II-C3; without it m = e.
         expert_loss_weight (`float`, *optional*, defaults to 4.0):
             Lambda of L = L_gen + lambda L_cls (from the paper's first version).
+        expert_prompting (`bool`, *optional*, defaults to `False`):
+            Whether the observations that the experts predict are written into the prompt, in training and inference
+            ("expert prompting", Tables II and VI; usually with `fusion="none"`). The model does not do it: trainer and
+            pipeline call `predict_experts` and write the prompt.
+        expert_threshold (`float`, *optional*, defaults to 0.5):
+            Probability from which an expert's observation counts as predicted; not stated in the paper.
     """
 
     model_type = "lead"
@@ -77,6 +85,8 @@ class LeadConfig(PreTrainedConfig):
     gate_rank: int | None = 256
     token_interaction: bool = True
     expert_loss_weight: float | int = 4.0
+    expert_prompting: bool = False
+    expert_threshold: float = 0.5
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.expert_names = list(self.expert_names)
@@ -92,6 +102,8 @@ class LeadConfig(PreTrainedConfig):
                 raise ValueError(f"`{name}` must be at least 1{' or None' if optional else ''}, got {value!r}.")
         if self.expert_loss_weight < 0:
             raise ValueError(f"`expert_loss_weight` must not be negative, got {self.expert_loss_weight}.")
+        if not 0 < self.expert_threshold < 1:
+            raise ValueError(f"`expert_threshold` must lie between 0 and 1, got {self.expert_threshold}.")
         super().__post_init__(**kwargs)
 
     @property

@@ -27,7 +27,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLForConditional
 from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
-from .configuration_lead import LeadInternVLConfig, LeadMistral3Config, LeadQwen3VLConfig
+from .configuration_lead import NO_FINDING, LeadInternVLConfig, LeadMistral3Config, LeadQwen3VLConfig
 from .layers_lead import LeadExpertBranch, LeadExperts, LeadFusion, LeadFusionLayer, LeadZeroLinear
 from .outputs_lead import LeadCausalLMOutput, LeadModelOutput
 
@@ -286,6 +286,9 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
             Token ids to learn, -100 where there is nothing to learn.
         expert_labels (`torch.FloatTensor` of shape `(batch_size, num_experts)`, *optional*):
             1 present, 0 absent, anything negative or NaN unknown (ignored).
+        num_known_labels (`int` or `torch.Tensor`, *optional*):
+            Known labels of all batches that one optimizer step adds up. The expert loss is then this batch's part of
+            their mean, as `num_items_in_batch` makes the language loss a part of the mean over tokens.
     """
 
     inner_class: ClassVar[type[nn.Module]]
@@ -312,6 +315,7 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
         labels: torch.LongTensor | None = None,
         expert_labels: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
+        num_known_labels: int | torch.Tensor | None = None,
         **kwargs: Any,
     ) -> LeadCausalLMOutput:
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
@@ -329,8 +333,8 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
         if expert_labels is not None:
             if outputs.expert_logits is None:
                 raise ValueError("`expert_labels` were given without an image. Pass `pixel_values` too.")
-            expert_loss = expert_cross_entropy(outputs.expert_logits, expert_labels)
-            if labels is not None and num_items_in_batch is not None:
+            expert_loss = expert_cross_entropy(outputs.expert_logits, expert_labels, num_known_labels)
+            if num_known_labels is None and labels is not None and num_items_in_batch is not None:
                 # The language loss is now this batch's part of a mean over several batches (gradient accumulation)
                 # or processes. Parts of the expert loss must add up to a mean too, or lambda would grow with them.
                 share = (labels[..., 1:] != -100).sum() / num_items_in_batch
@@ -351,6 +355,57 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
             expert_logits=outputs.expert_logits,
             gates=outputs.gates,
         )
+
+    @torch.no_grad()
+    def predict_experts(
+        self,
+        pixel_values: torch.Tensor,
+        input_ids: torch.LongTensor | None = None,
+        image_grid_thw: torch.Tensor | None = None,
+        image_sizes: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """What the experts see, without running the language model.
+
+        Args:
+            pixel_values, image_grid_thw, image_sizes: the images, as in `forward`.
+            input_ids: (B, T); tells which sample an image belongs to. Without them each image is a sample.
+            kwargs: the other inputs of a batch; not looked at.
+
+        Returns:
+            (B, C) float32 probabilities, NaN in rows without an image.
+        """
+        layout = {"image_grid_thw": image_grid_thw, "image_sizes": image_sizes}
+        layout = {name: value for name, value in layout.items() if value is not None}
+        accepted = inspect.signature(self.model.get_image_features).parameters
+        image_outputs = self.model.get_image_features(
+            pixel_values, return_dict=True, **{name: layout[name] for name in layout if name in accepted}
+        )
+        batch_size = len(image_outputs.pooler_output) if input_ids is None else len(input_ids)
+        _, logits = self.model.prepare_lead_states(image_outputs, input_ids, batch_size, **layout)
+        return logits.float().sigmoid()
+
+    def predicted_observations(self, probabilities: torch.Tensor) -> list[list[str] | None]:
+        """Names of the predicted observations of each sample, for the prompt.
+
+        Args:
+            probabilities: (B, C), see `predict_experts`.
+
+        Returns:
+            Names from `config.lead_config.expert_threshold` on, in the experts' order; "No Finding" only alone; None
+            for a sample without an image.
+        """
+        lead = self.config.lead_config
+        names: list[list[str] | None] = []
+        for row in probabilities.tolist():
+            if any(value != value for value in row):
+                names.append(None)
+                continue
+            found = [
+                name for name, value in zip(lead.expert_names, row, strict=True) if value >= lead.expert_threshold
+            ]
+            names.append([name for name in found if name != NO_FINDING] or found)
+        return names
 
     def _maybe_prepare_encoder_kwargs_for_generation(
         self,
@@ -392,7 +447,7 @@ def _with_backbone_signature(forward: Callable[..., Any], backbone: Callable[...
     signature = inspect.signature(backbone)
     own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
-        for name in ("expert_labels", "lead_states", "output_gates")
+        for name in ("expert_labels", "num_known_labels", "lead_states", "output_gates")
     ]
     parameters = list(signature.parameters.values())
     place = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
@@ -437,12 +492,15 @@ class LeadMistral3ForCausalLM(LeadForCausalLMMixin, Mistral3ForConditionalGenera
     forward = _with_backbone_signature(LeadForCausalLMMixin.forward, Mistral3ForConditionalGeneration.forward)
 
 
-def expert_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def expert_cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, num_known: int | torch.Tensor | None = None
+) -> torch.Tensor:
     """Mean binary cross-entropy over known labels (Sec. II-D), in float32.
 
     Args:
         logits: (B, C); a NaN row has no image and is ignored.
         labels: (B, C); 1 present, 0 absent, negative or NaN unknown.
+        num_known: divide the sum by this instead of the known labels of these rows.
 
     Returns:
         A scalar; 0 (with a gradient of 0) when no label is known.
@@ -462,7 +520,8 @@ def expert_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Te
     losses = F.binary_cross_entropy_with_logits(
         torch.where(known, logits.float(), 0.0), targets, weight=known.float(), reduction="sum"
     )
-    return losses / known.sum().clamp(min=1)
+    count = known.sum() if num_known is None else torch.as_tensor(num_known, device=losses.device)
+    return losses / count.clamp(min=1)
 
 
 def _segment_means(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
