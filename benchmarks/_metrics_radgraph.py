@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from rrg_hf.metrics.radgraph import RadGraphReader
 from rrg_hf.modeling.radgraph import RadGraphConfig, RadGraphModel
 
 
-def run(texts: list[str]) -> dict[str, Any]:
+def run(texts: list[str], rounds: int = 3) -> dict[str, Any]:
     """Seconds of the bare encoder, the reader, and the reader one report at a time, on the same distinct texts.
 
-    With random weights nearly every span is an entity, so the heads do more work than they do for a trained network.
+    Encoder and reader take turns and the fastest turn of each counts, since other work on the machine only adds time;
+    `ratio_to_encoder_cpu` compares processor time instead. With random weights nearly every span is an entity, so the
+    heads do more work than they do for a trained network.
     """
     distinct = list(dict.fromkeys(texts))
     with tempfile.TemporaryDirectory() as scratch:
@@ -26,15 +29,20 @@ def run(texts: list[str]) -> dict[str, Any]:
         torch.manual_seed(0)
         RadGraphModel(RadGraphConfig()).save_pretrained(scratch)
         reader = RadGraphReader(scratch, device="cpu")
-        encoder_s = min(encoder_seconds(reader, distinct, size) for size in (8, 16, 32))
-        start = time.perf_counter()
+        reader.read_batch(distinct[:4])  # the first pass sets threads and memory up
+        ways = {size: passes(reader, distinct, size) for size in (8, 16, 32)}
+        best = min(ways, key=lambda size: timed(lambda: forward(reader, ways[size]))[0])
+        encoder_turns, reader_turns = [], []
+        for _ in range(rounds):
+            encoder_turns.append(timed(lambda: forward(reader, ways[best])))
+            reader._memory.clear()
+            reader_turns.append(timed(lambda: reader(texts)))
         graphs = reader(texts)
-        reader_s = time.perf_counter() - start
-        single = RadGraphReader(scratch, device="cpu", batch_size=1)
-        start = time.perf_counter()
-        for text in texts:  # as the published package does: no batches, no memory of texts read before
-            single.read_batch([text])
-        single_s = time.perf_counter() - start
+        # as the published package does: no batches, no memory of texts read before
+        single_s, _ = timed(lambda: [reader.read_batch([text]) for text in texts])
+    (encoder_s, encoder_cpu), (reader_s, reader_cpu) = (
+        tuple(map(min, zip(*turns, strict=True))) for turns in (encoder_turns, reader_turns)
+    )
     return {
         "distinct": len(distinct),
         "entities_per_report": sum(len(graph["entities"]) for graph in graphs) / len(graphs),
@@ -42,18 +50,28 @@ def run(texts: list[str]) -> dict[str, Any]:
         "reader_s": reader_s,
         "one_by_one_s": single_s,
         "ratio_to_encoder": encoder_s / reader_s,
+        "ratio_to_encoder_cpu": encoder_cpu / reader_cpu,
         "ratio_to_single": single_s / reader_s,
     }
 
 
-def encoder_seconds(reader: RadGraphReader, texts: list[str], size: int) -> float:
-    """The compute limit: forward passes over length-sorted batches of the same pieces, tokenisation not counted."""
+def passes(reader: RadGraphReader, texts: list[str], size: int) -> list[dict[str, torch.Tensor]]:
+    """Length-sorted batches, ready to go in: the compute limit leaves tokenisation out."""
     encode = reader._encoder
-    encoder: BertModel = reader._model.encoder
     reports = sorted(encode(texts), key=encode.length)
     batches = [encode.collate(reports[index : index + size]) for index in range(0, len(reports), size)]
-    start = time.perf_counter()
+    return [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in batches]
+
+
+def forward(reader: RadGraphReader, batches: list[dict[str, torch.Tensor]]) -> None:
+    encoder: BertModel = reader._model.encoder
     with torch.inference_mode():
         for batch in batches:
-            encoder(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-    return time.perf_counter() - start
+            encoder(**batch)
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, float]:
+    """Wall and processor seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu

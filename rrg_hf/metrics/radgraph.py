@@ -26,8 +26,8 @@ BACKENDS = (*NETWORKS, "rules")
 
 # What an archive calls its label set -> the network; the original checkpoint's set has no name.
 _NAMESPACES = {"None": "radgraph"}
-# On a CPU, rows of a pass are padded to its longest: small passes of like rows waste least.
-_CPU_ROWS = 8
+# Padded ids of one pass on a CPU: enough to keep it busy, few enough that a pass holds segments of like length.
+_CPU_IDS = 512
 
 
 class RadGraphReader(TextReader[dict[str, Any]]):
@@ -93,8 +93,8 @@ class RadGraphReader(TextReader[dict[str, Any]]):
     def read_batch(self, texts: list[str]) -> list[dict[str, Any]]:
         known = self._encoded
         reports = [known.pop(text) if text in known else self._encoder([text])[0] for text in texts]
-        rows = _CPU_ROWS if self.device.type == "cpu" else None
-        return self._model.annotate_encoded(reports, self._encoder, rows)
+        ids = _CPU_IDS if self.device.type == "cpu" else None
+        return self._model.annotate_encoded(reports, self._encoder, ids)
 
 
 class RulesGraphReader(TextReader[dict[str, Any]]):

@@ -94,15 +94,15 @@ class RadGraphModel(RadGraphPreTrainedModel):
         attention_mask: torch.Tensor,
         word_index: torch.Tensor,
         total_words: int,
-        rows_per_pass: int | None = None,
+        ids_per_pass: int | None = None,
     ) -> torch.Tensor:
         """Word vectors: the mean of the word's pieces in the encoder's last layer, 0 for a word without pieces.
 
         Args:
             input_ids, attention_mask, word_index: see `forward`.
             total_words: words of all reports.
-            rows_per_pass: segments per encoder pass; rows of like length share a pass and its padding is cut, which
-                pays on a CPU. None passes all at once.
+            ids_per_pass: padded ids per encoder pass at most, but at least one segment; rows of like length share a
+                pass and its padding is cut, which pays on a CPU. None passes all at once.
 
         Returns:
             (total_words, H).
@@ -113,10 +113,10 @@ class RadGraphModel(RadGraphPreTrainedModel):
         pieces = words.new_zeros(total_words)
         lengths = attention_mask.sum(1)
         order = lengths.argsort(descending=True, stable=True)
-        for rows in order.split(rows_per_pass or max(1, len(order))):
-            if not len(rows):
-                break
-            width = int(lengths[rows[0]])
+        while len(order):
+            width = int(lengths[order[0]])
+            count = len(order) if ids_per_pass is None else max(1, ids_per_pass // width)
+            rows, order = order[:count], order[count:]
             hidden = self.encoder(
                 input_ids=input_ids[rows, :width], attention_mask=attention_mask[rows, :width]
             ).last_hidden_state
@@ -140,7 +140,7 @@ class RadGraphModel(RadGraphPreTrainedModel):
         word_index: torch.Tensor,
         num_words: torch.Tensor,
         entities_only: bool = True,
-        rows_per_pass: int | None = None,
+        ids_per_pass: int | None = None,
     ) -> RadGraphOutput:
         """Score all spans, then the relations among the best.
 
@@ -151,9 +151,9 @@ class RadGraphModel(RadGraphPreTrainedModel):
             num_words: (B,) words of each report.
             entities_only: look for relations among entities only. A relation of anything else is dropped by the
                 scorer, so this saves time and changes no graph.
-            rows_per_pass: see `embed_words`.
+            ids_per_pass: see `embed_words`.
         """
-        words = self.embed_words(input_ids, attention_mask, word_index, int(num_words.sum()), rows_per_pass)
+        words = self.embed_words(input_ids, attention_mask, word_index, int(num_words.sum()), ids_per_pass)
         spans = enumerate_spans(num_words.to(words.device), self.config.max_span_width)
         widths = self.width_embedding.weight
         ner = self.ner_scorer.score(words, widths, spans)
@@ -211,23 +211,23 @@ class RadGraphModel(RadGraphPreTrainedModel):
         return ReportEncoder(tokenizer, config.preprocessing, config.segments, config.max_length)
 
     @torch.no_grad()
-    def annotate(self, texts: Sequence[str], tokenizer: Any, rows_per_pass: int | None = None) -> list[dict[str, Any]]:
+    def annotate(self, texts: Sequence[str], tokenizer: Any, ids_per_pass: int | None = None) -> list[dict[str, Any]]:
         """Graphs of a few reports, read as one batch.
 
         Args:
             texts: reports; "" is read as "None", as radgraph does.
             tokenizer: the encoder's.
-            rows_per_pass: see `embed_words`.
+            ids_per_pass: see `embed_words`.
 
         Returns:
             One annotation per report; see `annotate_encoded`.
         """
         encoder = self.report_encoder(tokenizer)
-        return self.annotate_encoded(encoder(texts), encoder, rows_per_pass)
+        return self.annotate_encoded(encoder(texts), encoder, ids_per_pass)
 
     @torch.no_grad()
     def annotate_encoded(
-        self, reports: Sequence[EncodedReport], encoder: ReportEncoder, rows_per_pass: int | None = None
+        self, reports: Sequence[EncodedReport], encoder: ReportEncoder, ids_per_pass: int | None = None
     ) -> list[dict[str, Any]]:
         """`annotate` for reports that are already pieces.
 
@@ -237,7 +237,7 @@ class RadGraphModel(RadGraphPreTrainedModel):
             "data_split": "inference"}. Word positions count from 0 and end_ix is included.
         """
         inputs = {name: tensor.to(self.device) for name, tensor in encoder.collate(reports).items()}
-        output = self(**inputs, rows_per_pass=rows_per_pass)
+        output = self(**inputs, ids_per_pass=ids_per_pass)
         if not torch.isfinite(output.ner_logits).all():
             raise ValueError(f"Scores that are no finite numbers, in {self.dtype}. Use float32.")
         label = output.ner_logits.argmax(1)
