@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .pipeline import ReportGenerationPipeline
     from .text.rules import label_report
     from .text.sections import parse_sections
-    from .trainers import PalmTrainer, PalmTrainingArguments
+    from .trainers import LeadTrainer, LeadTrainingArguments, PalmTrainer, PalmTrainingArguments
 
 __version__ = "0.1.0"
 
@@ -47,6 +47,8 @@ _PUBLIC = {
     "LeadQwen3VLConfig": "modeling.lead",
     "LeadQwen3VLForCausalLM": "modeling.lead",
     "LeadQwen3VLProcessor": "modeling.lead",
+    "LeadTrainer": "trainers",
+    "LeadTrainingArguments": "trainers",
     "PalmConfig": "modeling.palm",
     "PalmForReportGeneration": "modeling.palm",
     "PalmModel": "modeling.palm",
@@ -72,6 +74,8 @@ __all__ = [
     "LeadQwen3VLConfig",
     "LeadQwen3VLForCausalLM",
     "LeadQwen3VLProcessor",
+    "LeadTrainer",
+    "LeadTrainingArguments",
     "PalmConfig",
     "PalmForReportGeneration",
     "PalmModel",

@@ -10,13 +10,17 @@ import pytest
 from transformers import TrainingArguments
 
 from rrg_hf.errors import ConfigError
-from rrg_hf.trainers import PalmTrainingArguments
+from rrg_hf.trainers import LeadTrainingArguments, PalmTrainingArguments
 from rrg_hf.trainers.report_config import ReportTrainingArguments
 
 
 @pytest.mark.parametrize(
     ("cls", "parent"),
-    [(ReportTrainingArguments, TrainingArguments), (PalmTrainingArguments, ReportTrainingArguments)],
+    [
+        (ReportTrainingArguments, TrainingArguments),
+        (PalmTrainingArguments, ReportTrainingArguments),
+        (LeadTrainingArguments, ReportTrainingArguments),
+    ],
 )
 def test_docstring_and_help_text_agree(cls: type, parent: type) -> None:
     """Every field that is new or has another default stands in the docstring, in order, with its help text."""

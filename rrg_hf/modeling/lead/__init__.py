@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import transformers.models.auto.configuration_auto  # noqa: F401
 
 if TYPE_CHECKING:
+    from .adapter_lead import load_adapter
     from .configuration_lead import LeadConfig, LeadInternVLConfig, LeadMistral3Config, LeadQwen3VLConfig
     from .modeling_lead import (
         LeadInternVLForCausalLM,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # public name -> the module that defines it
 _PUBLIC = {
+    "load_adapter": "adapter_lead",
     "LeadCausalLMOutput": "outputs_lead",
     "LeadConfig": "configuration_lead",
     "LeadInternVLConfig": "configuration_lead",
@@ -56,6 +58,7 @@ __all__ = [
     "LeadQwen3VLForCausalLM",
     "LeadQwen3VLModel",
     "LeadQwen3VLProcessor",
+    "load_adapter",
 ]
 
 

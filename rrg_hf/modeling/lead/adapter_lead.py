@@ -1,0 +1,90 @@
+"""Loading a LEAD model from the adapter that its training saved: LoRA, and the modules that were trained whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+from transformers.utils import cached_file
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+
+
+def is_adapter(folder: str | os.PathLike[str]) -> bool:
+    """Whether a local folder holds an adapter and not whole weights."""
+    path = Path(folder)
+    return (path / ADAPTER_CONFIG).is_file() and not any(path.glob("model*.safetensors"))
+
+
+def load_adapter(
+    folder: str | os.PathLike[str],
+    *,
+    base: str | os.PathLike[str] | None = None,
+    merge: bool = True,
+    revision: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """The LEAD model of an adapter folder.
+
+    Args:
+        folder: adapter folder or Hub id, with its `config.json` (the LEAD model's).
+        base: the model that the adapter was trained on, a plain backbone or a LEAD checkpoint; by default the one that
+            `adapter_config.json` names.
+        merge: return the plain LEAD model with the adapter's weights in it; else the `PeftModel` around it.
+        revision: Hub branch, tag or commit of the adapter.
+        **kwargs: passed to the model's `from_pretrained` (`dtype`, `device_map`, ...).
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        ImportError: peft is missing.
+        OSError: a file is missing.
+        ValueError: no LEAD configuration, no base, or an adapter whose tensors are not this model's.
+    """
+    try:
+        from peft import PeftConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+    except ImportError as error:
+        raise ImportError("A LEAD adapter needs peft, which is not installed. Run: pip install peft") from error
+    from safetensors.torch import load_file
+
+    from . import modeling_lead
+
+    name = os.fspath(folder)
+    config = AutoConfig.from_pretrained(name, revision=revision)
+    model_class = getattr(modeling_lead, (config.architectures or ["none"])[0], None)
+    if not str(config.model_type).startswith("lead_") or model_class is None:
+        raise ValueError(f"{name} holds an adapter of {config.model_type!r}, not of a LEAD model.")
+    adapter = PeftConfig.from_pretrained(name, revision=revision)
+    base = base or adapter.base_model_name_or_path
+    if not base:
+        raise ValueError(f"{name} does not say which model it was trained on. Name it: load_adapter(..., base=...).")
+    model = model_class.from_pretrained(os.fspath(base), config=config, **kwargs)
+    adapter.inference_mode = merge
+    wrapped: Any = get_peft_model(model, adapter)
+    state = load_file(cached_file(name, ADAPTER_WEIGHTS, revision=revision))
+    own = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+    wrong = sorted(
+        {key: tuple(value.shape) for key, value in state.items()}.items()
+        ^ {key: tuple(value.shape) for key, value in own.items()}.items()
+    )
+    if wrong:
+        raise ValueError(
+            f"The adapter {name} does not fit the model it is loaded into: {len(wrong)} tensors are missing, "
+            f"unexpected or of another shape, first {wrong[0][0]}. Was it trained on another base?"
+        )
+    set_peft_model_state_dict(wrapped, state)
+    return (wrapped.merge_and_unload() if merge else wrapped).eval()
+
+
+def adapter_base(folder: str | os.PathLike[str]) -> str | None:
+    """The base model that a local adapter folder names."""
+    content = json.loads((Path(folder) / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+    return content.get("base_model_name_or_path")
+
+
+__all__ = ["adapter_base", "is_adapter", "load_adapter"]
