@@ -23,6 +23,7 @@ from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 from .data.collators import study_image
 from .data.images import read_image
 from .errors import CheckpointError, ConfigError, DataError, ImageReadError
+from .metrics.loading import hub_commit
 from .text.cleaning import is_missing
 
 logger = logging.getLogger(__name__)
@@ -323,7 +324,7 @@ def load_report_model(
         model=model,
         processor=processor,
         name=folder.resolve().name if folder.is_dir() else text,
-        revision=weights_sha256(folder) if folder.is_dir() else str(getattr(config, "_commit_hash", None) or revision),
+        revision=weights_sha256(folder) if folder.is_dir() else hub_commit(text, revision) or revision or "unknown",
         sources=_training_sources(record),
         stage=getattr(config, "training_stage", None),
     )

@@ -99,7 +99,7 @@ class BertScoreReader(TextReader[TokenVectors]):
         self._encoded: dict[str, list[int]] = {}
         self.device = choose_device(device)
         self._load(revision, check_dtype(dtype))
-        weights = weights_revision(self._where, self._model.config, revision)
+        weights = weights_revision(self._where, revision)
         self.revision = f"{weights}/layer {layer}/{dtype}/{'collapsed' if collapse_spaces else 'original'} spaces"
 
     def _load(self, revision: str | None, dtype: Any) -> None:

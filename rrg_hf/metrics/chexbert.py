@@ -95,7 +95,7 @@ class CheXbertReader(TextReader[LabelReading]):
         self.vectors = bool(vectors)
         self._encoded: dict[str, list[int]] = {}
         self.model_name = Path(where).name if Path(where).is_dir() else where
-        self.revision = f"{weights_revision(where, self._model.config, revision)}/{dtype}"
+        self.revision = f"{weights_revision(where, revision)}/{dtype}"
 
     @property
     def cache_name(self) -> str:

@@ -94,7 +94,7 @@ class GreenReader(TextReader[GreenReading]):
         self.model_name = require_prepared("green", model)
         self._load(revision, dtype)
         self.add_eos = self._obeys_add_eos if add_eos is None else add_eos
-        weights = weights_revision(self.model_name, self._model.config, revision)
+        weights = weights_revision(self.model_name, revision)
         digest = hashlib.sha256(self.template.encode("utf-8", errors="surrogatepass")).hexdigest()
         self.revision = (
             f"{weights}, {self.dtype}, {max_length} tokens, {words} words, template {digest[:12]}, "

@@ -68,16 +68,32 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def weights_revision(name: str | os.PathLike[str], config: Any, revision: str | None = None) -> str:
+def hub_commit(name: str, revision: str | None = None) -> str | None:
+    """Commit of a Hub repository that has just been loaded, read from where the Hub's cache keeps its config.json.
+
+    Args:
+        name: Hub id.
+        revision: branch, tag or commit as asked for; None for main.
+
+    Returns:
+        The commit; None if the cache does not hold it. transformers 5.24 keeps no commit in its configs.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(name, "config.json", revision=revision)
+    parts = Path(path).parts if isinstance(path, str) else ()
+    return parts[parts.index("snapshots") + 1] if "snapshots" in parts else None
+
+
+def weights_revision(name: str | os.PathLike[str], revision: str | None = None) -> str:
     """What was loaded, so that two numbers can be compared: a folder's content hash, or the commit on the Hub.
 
     Args:
         name: folder or Hub id.
-        config: as loaded from it.
         revision: as asked for.
     """
     if not Path(name).is_dir():
-        return str(getattr(config, "_commit_hash", None) or revision or "unknown")
+        return hub_commit(os.fspath(name), revision) or revision or "unknown"
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _FILES for path in Path(name).glob(pattern)}):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

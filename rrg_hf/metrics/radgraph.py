@@ -78,7 +78,7 @@ class RadGraphReader(TextReader[dict[str, Any]]):
         self._encoder = self._model.report_encoder(self._tokenizer)
         self._encoded: dict[str, Any] = {}
         self.model_name = Path(where).name if Path(where).is_dir() else where
-        self.revision = f"{weights_revision(where, self._model.config, revision)}/{dtype}"
+        self.revision = f"{weights_revision(where, revision)}/{dtype}"
 
     @property
     def config(self) -> Any:

@@ -81,7 +81,7 @@ class SentenceEntityReader(TextReader[Entities]):
         self._tokenizer = _ner_tokenizer(self.model_name, revision)
         self._encoded: dict[str, list[int]] = {}
         self.cut = 0
-        self.revision = f"{weights_revision(self.model_name, config, revision)}/{dtype}"
+        self.revision = f"{weights_revision(self.model_name, revision)}/{dtype}"
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids with special tokens; beyond `NER_LENGTH` the end of a sentence is cut off, which is logged."""
@@ -150,14 +150,14 @@ class EntityNameEncoder(TextReader[np.ndarray]):
 
         self.model_name = os.fspath(model)
         self.device = choose_device(device)
-        config = _config(self.model_name, revision, "encoder")
+        _config(self.model_name, revision, "encoder")  # a missing model has a message of its own
         self._network = _network(AutoModel, self.model_name, revision, dtype)
         self._network.to(self.device)
         if self.device.type == "cpu":
             self.max_tokens = min(self.max_tokens, _CPU_TOKENS)
         self._tokenizer = AutoTokenizer.from_pretrained(self.model_name, revision=revision)
         self._encoded: dict[str, list[int]] = {}
-        self.revision = f"{weights_revision(self.model_name, config, revision)}/{dtype}"
+        self.revision = f"{weights_revision(self.model_name, revision)}/{dtype}"
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids with special tokens, cut to `NAME_LENGTH`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from rrg_hf.metrics.loading import (
     check_no_network,
     choose_device,
     file_sha256,
+    hub_commit,
     quiet_transformers,
     weights_revision,
 )
@@ -56,16 +56,25 @@ def test_revision_follows_the_content_of_a_folder_not_its_name(tmp_path: Path) -
         (tmp_path / name / "config.json").write_text("{}")
         (tmp_path / name / "model.safetensors").write_bytes(b"weights")
         (tmp_path / name / "notes.txt").write_text(name)
-    first, second = (weights_revision(tmp_path / name, None) for name in ("a", "b"))
+    first, second = (weights_revision(tmp_path / name) for name in ("a", "b"))
     assert first == second and first.startswith("sha256:")
     (tmp_path / "b" / "tokenizer.json").write_text("{}")
-    assert weights_revision(tmp_path / "b", None) != first
+    assert weights_revision(tmp_path / "b") != first
 
 
-def test_revision_of_a_hub_model_is_its_commit() -> None:
-    assert weights_revision("org/model", SimpleNamespace(_commit_hash="abc"), "main") == "abc"
-    assert weights_revision("org/model", SimpleNamespace(), "v1") == "v1"
-    assert weights_revision("org/model", SimpleNamespace()) == "unknown"
+def test_revision_of_a_hub_model_is_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configs of transformers 5.24 do not say it; the folder of the cache does."""
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    repository, commit = tmp_path / "models--org--model", "0123456789" * 4
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    (repository / "snapshots" / commit / "config.json").write_text("{}")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    assert hub_commit("org/model") == hub_commit("org/model", "main") == hub_commit("org/model", commit) == commit
+    assert weights_revision("org/model") == weights_revision("org/model", "main") == commit
+    assert hub_commit("org/other") is None
+    assert weights_revision("org/other", "v1") == "v1" and weights_revision("org/other") == "unknown"
 
 
 def test_verbosity_comes_back_after_an_error() -> None:
