@@ -292,7 +292,7 @@ def test_lora_patterns_that_adapt_the_wrong_thing_are_refused(make_lead_trainer:
         ({"uncertainty_policy": "ignore"}, "uncertain_ignored"),
         ({"generation_repetition_penalty": 0.0}, "above 0"),
         ({"max_length": 1}, "max_length is 1"),
-        ({"metric_for_best_model": "gen_loss"}, "does not log"),
+        ({"metric_for_best_model": "rules_micro_f"}, "does not log"),
         ({"lead": {"fusion": "none", "expert_loss_weight": 0}, "training_mode": "frozen"}, "has none that learn"),
         ({"dtype": "bfloat16"}, "neither bf16 nor fp16"),
     ],

@@ -52,12 +52,16 @@ def load_adapter(
         raise ImportError("A LEAD adapter needs peft, which is not installed. Run: pip install peft") from error
     from safetensors.torch import load_file
 
-    from . import modeling_lead
+    from .modeling_lead import LeadInternVLForCausalLM, LeadMistral3ForCausalLM, LeadQwen3VLForCausalLM
 
+    classes = {
+        model_class.config_class.model_type: model_class
+        for model_class in (LeadInternVLForCausalLM, LeadMistral3ForCausalLM, LeadQwen3VLForCausalLM)
+    }
     name = os.fspath(folder)
     config = AutoConfig.from_pretrained(name, revision=revision)
-    model_class = getattr(modeling_lead, (config.architectures or ["none"])[0], None)
-    if not str(config.model_type).startswith("lead_") or model_class is None:
+    model_class: Any = classes.get(config.model_type)
+    if model_class is None:
         raise ValueError(f"{name} holds an adapter of {config.model_type!r}, not of a LEAD model.")
     adapter = PeftConfig.from_pretrained(name, revision=revision)
     base = base or adapter.base_model_name_or_path
