@@ -94,3 +94,9 @@ def test_no_field_is_undocumented() -> None:
     fields = set(json.loads(LeadConfig().to_json_string(use_diff=False)))
     own = fields - set(json.loads(type(LeadConfig()).__mro__[1]().to_json_string(use_diff=False)))
     assert own and all(f"{name} (`" in LeadConfig.__doc__ for name in own)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0, 1.5, -0.1])
+def test_a_threshold_lies_between_0_and_1(threshold: float) -> None:
+    with pytest.raises(ValueError, match="expert_threshold"):
+        LeadConfig(expert_threshold=threshold)

@@ -313,3 +313,41 @@ def test_settings_that_cannot_work() -> None:
 def test_a_checkpoint_of_another_backbone_is_refused(backbones: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match="model_type 'internvl'"):
         LEAD_CLASSES["qwen3_vl"].from_pretrained(backbones["internvl"])
+
+
+@pytest.mark.parametrize("family", sorted(LEAD_CLASSES))
+def test_experts_predict_without_the_language_model(family: str, backbones: dict[str, Path]) -> None:
+    model = perturb(LEAD_CLASSES[family].from_pretrained(backbones[family], lead_config=LEAD_TINY)).eval()
+    batch = make_batch(family, [([(2, 2)], 5), ([], 4), ([(2, 2), (2, 2)], 2)])
+    with torch.no_grad():
+        expected = model(**batch).expert_logits.sigmoid()
+    model.model.language_model.forward = None  # type: ignore[assignment]
+    found = model.predict_experts(**batch)
+    assert found.shape == (3, 14) and found.dtype == torch.float32
+    assert torch.isnan(found[1]).all() and torch.isnan(expected[1]).all()
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_predicted_observations(backbones: dict[str, Path]) -> None:
+    names = ["Edema", "No Finding", "Fracture"]
+    lead = {**LEAD_TINY, "expert_names": names, "expert_threshold": 0.7}
+    model = LEAD_CLASSES["qwen3_vl"].from_pretrained(backbones["qwen3_vl"], lead_config=lead)
+    probabilities = torch.tensor([[0.71, 0.9, 0.69], [0.1, 0.8, 0.0], [0.0, 0.0, 0.0], [float("nan")] * 3])
+    assert model.predicted_observations(probabilities) == [["Edema"], ["No Finding"], [], None]
+
+
+def test_parts_of_an_expert_loss_add_up_to_the_mean(backbones: dict[str, Path]) -> None:
+    model = LEAD_CLASSES["qwen3_vl"].from_pretrained(backbones["qwen3_vl"], lead_config=LEAD_TINY).eval()
+    batch = make_batch("qwen3_vl", [([(2, 2)], 5), ([(2, 2)], 5)])
+    targets = torch.randint(-1, 2, (2, 14), generator=torch.Generator().manual_seed(0)).float()
+    targets[0, :9] = -1  # the rows have different numbers of known labels
+    known = (targets >= 0).sum()
+    whole = model(**batch, expert_labels=targets).expert_loss
+    parts = []
+    for index in range(2):
+        part = make_batch("qwen3_vl", [([(2, 2)], 5), ([(2, 2)], 5)])
+        pixels = part["pixel_values"].view(2, -1, part["pixel_values"].shape[-1])[index]
+        part = {name: value[index : index + 1] for name, value in part.items()} | {"pixel_values": pixels}
+        out = model(**part, expert_labels=targets[index : index + 1], num_known_labels=known)
+        parts.append(out.expert_loss)
+    assert float(sum(parts)) == pytest.approx(float(whole), rel=1e-5)
