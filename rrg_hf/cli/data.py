@@ -124,6 +124,61 @@ def phantom(
     typer.echo(f"Saved to {out}")
 
 
+@app.command("label")
+def label_command(
+    source: Path = typer.Argument(..., help="Folder of a saved data set.", show_default=False),
+    out: Path = typer.Option(..., "--out", "-o", help="Folder to create.", show_default=False),
+    labeler: str = typer.Option("rules", help='"rules", or "chexbert" (see `rrg metrics prepare chexbert`).'),
+    model: str = typer.Option(None, help="Folder or Hub id of a converted CheXbert.", show_default=False),
+    section: str = typer.Option("findings", help="The section that is read: findings or impression."),
+    relabel: bool = typer.Option(False, "--relabel", help="Replace labels that the studies have."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a data set that is already in the folder."),
+) -> None:
+    """Read the 14 observations from the reports of a data set and save them with it, in the column `labels`.
+
+    Training LEAD with `label_source: study` then takes them from there. A phantom's labels are what was drawn.
+
+    Example: rrg data label data/iu_xray --labeler chexbert --out data/iu_xray_labelled
+    """
+    import json
+
+    import datasets
+
+    from ..data.store import check_target, load_studies, save_studies
+    from ..errors import ConfigError
+    from ..metrics.study_labels import label_reader, label_studies
+
+    if labeler == "study":
+        raise ConfigError("--labeler 'study' would read what is already there. Use rules or chexbert.")
+    if section not in ("findings", "impression"):
+        raise ConfigError(f"--section is {section!r}; choose findings or impression.")
+    if source.resolve() == out.resolve():
+        raise ConfigError("--out is the folder that is read. Choose another one.")
+    reader = label_reader(labeler, model=model)
+    if reader is None:
+        raise ConfigError(f"--labeler {labeler!r} reads no reports.")
+    check_target(out, overwrite=overwrite)
+    datasets.disable_progress_bars()
+    studies = load_studies(source)
+    labelled = sum(any(row.values()) for split in studies.values() for row in split["labels"])
+    if labelled and not relabel:
+        raise ConfigError(
+            f"{labelled:,} studies of {source} have labels already. Add --relabel to replace them, or use them with "
+            "label_source: study."
+        )
+    done = datasets.DatasetDict(
+        {name: label_studies(split, reader, section=section) for name, split in studies.items()}
+    )
+    about = {"labels": labeler, "section": section, "revision": reader.revision}
+    save_studies(done, out, overwrite=overwrite, files={"labels.json": json.dumps(about, indent=2) + "\n"})
+    rows = []
+    for name, split in done.items():
+        unread = sum(not any(row.values()) for row in split["labels"])
+        rows.append((name, f"{len(split) - unread:,}", f"{unread:,} without {section}"))
+    _table(f"labelled by {labeler}", ("split", "studies", "left unlabelled"), rows)
+    typer.echo(f"Saved to {out}")
+
+
 def _shares(text: str) -> dict[str, float]:
     from ..errors import ConfigError
 

@@ -9,7 +9,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from ..errors import ConfigError
-from ..observations import UNCERTAINTY_POLICIES, LabelState, apply_policy
+from ..observations import OBSERVATIONS, UNCERTAINTY_POLICIES, LabelState, apply_policy
 from ..text.cleaning import is_missing
 from .chexbert import CheXbertReader, LabelReading, RulesLabelReader
 from .observation_scores import states_from_chexbert
@@ -150,3 +150,23 @@ class _AddTargets:
 
     def __call__(self, rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
         return {EXPERT_LABELS: study_targets(rows, self.names, **self.settings)}
+
+
+def label_studies(dataset: Dataset, reader: TextReader[LabelReading], *, section: str = "findings") -> Dataset:
+    """`Study` rows whose `labels` are what a reader finds in their reports, for saving with the data.
+
+    Args:
+        dataset: `Study` rows; whatever labels they had are replaced.
+        reader: see `label_reader`.
+        section: the report section that is read. A study without it stays unlabelled.
+
+    Returns:
+        The rows in the same order, with the same columns.
+    """
+    texts = ["" if is_missing(text) else str(text) for text in dataset[section]]
+    labels: list[dict[str, str | None]] = []
+    for text, reading in zip(texts, reader(texts, persist=True), strict=True):
+        states = states_from_chexbert(reading["classes"])
+        labels.append({name: str(states[name]) if text else None for name in OBSERVATIONS})
+    columns, feature = dataset.column_names, dataset.features["labels"]
+    return dataset.remove_columns("labels").add_column("labels", labels, feature=feature).select_columns(columns)

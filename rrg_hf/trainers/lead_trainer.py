@@ -117,6 +117,11 @@ class LeadTrainer(ReportTrainer):
                 f"training_mode {args.training_mode!r} cannot train a quantized model. Use 'llm' or 'hybrid', which "
                 "train LoRA beside the quantized weights."
             )
+        if getattr(lead_model, "is_quantized", False) and args.merge_adapter:
+            raise ConfigError(
+                "merge_adapter needs whole weights, but the model is quantized. Set merge_adapter=False; "
+                "rrg_hf.modeling.lead.load_adapter merges the adapter into the whole backbone afterwards."
+            )
 
         # Processing class
         if not isinstance(processing_class, LeadProcessorMixin):

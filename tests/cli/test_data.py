@@ -150,3 +150,44 @@ def test_the_installed_command_reports_one_line_and_exit_code_2(
     )
     assert result.returncode == 2
     assert result.stderr.startswith("rrg: ") and result.stderr.count("\n") == 1 and message in result.stderr
+
+
+def test_labels_are_saved_with_the_data(tmp_path: Path) -> None:
+    from rrg_hf.data.phantom import phantom_splits
+    from rrg_hf.data.store import save_studies
+    from rrg_hf.text.rules import label_report
+
+    studies = phantom_splits({"train": 3, "test": 2}, size=64, masks=())
+    studies["train"] = studies["train"].map(
+        lambda row, index: {"findings": None if index == 1 else row["findings"]}, with_indices=True
+    )
+    save_studies(studies, tmp_path / "drawn")
+    refused = run("label", tmp_path / "drawn", "--out", tmp_path / "out")
+    assert isinstance(refused.exception, ConfigError) and "5 studies of" in str(refused.exception)
+    assert not (tmp_path / "out").exists()
+    result = run("label", tmp_path / "drawn", "--out", tmp_path / "out", "--relabel")
+    assert result.exit_code == 0, result.output
+    assert ["train", "2", "1 without findings"] in cells(result.output)
+    done = load_studies(tmp_path / "out")
+    for name, split in done.items():
+        assert split["study_id"] == studies[name]["study_id"] and split.features == studies[name].features
+        for row in split:
+            expected = label_report(row["findings"]) if row["findings"] else {}
+            assert row["labels"] == {key: expected.get(key) for key in row["labels"]}
+    assert json.loads((tmp_path / "out" / "labels.json").read_text())["labels"] == "rules"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--labeler", "study"], "already there"),
+        (["--labeler", "radiologist"], "choose one of"),
+        (["--labeler", "rules", "--model", "x"], "goes with"),
+        (["--section", "history"], "findings or impression"),
+        (["--labeler", "chexbert", "--model", "nowhere/at/all"], "nowhere"),
+    ],
+)
+def test_labelling_that_cannot_work(options: list[str], message: str, tmp_path: Path) -> None:
+    result = run("label", tmp_path / "in", "--out", tmp_path / "out", *options)
+    assert isinstance(result.exception, RrgError) and message in str(result.exception)
+    assert not (tmp_path / "out").exists()

@@ -16,8 +16,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from rrg_hf.errors import CheckpointError, ConfigError, DataError
 from rrg_hf.modeling.lead.adapter_lead import load_adapter
+from rrg_hf.trainers import LeadTrainer, load_lead
 from tests.tiny_lead import LEAD_CLASSES
-from tests.trainers.conftest import MakeLeadTrainer
+from tests.trainers.conftest import LEAD_SETTINGS, MakeLeadTrainer, lead_args
 
 FAMILIES = ("qwen3_vl", "internvl", "mistral3")
 MODES = ("frozen", "vision", "llm", "hybrid", "full")
@@ -285,6 +286,15 @@ def test_expert_prompting_writes_what_the_experts_see(make_lead_trainer: MakeLea
 def test_settings_that_cannot_work(changes: dict[str, Any], message: str, make_lead_trainer: MakeLeadTrainer) -> None:
     with pytest.raises(ConfigError, match=message):
         make_lead_trainer(**changes)
+
+
+def test_a_quantized_model_trains_an_adapter_only(lead_dirs: dict[str, Path], tmp_path: Path) -> None:
+    model = load_lead(lead_dirs["qwen3_vl"], LEAD_SETTINGS)
+    model.is_quantized = True
+    with pytest.raises(ConfigError, match="'vision' cannot train a quantized model"):
+        LeadTrainer(model, lead_args(tmp_path, training_mode="vision"))
+    with pytest.raises(ConfigError, match="merge_adapter needs whole weights"):
+        LeadTrainer(model, lead_args(tmp_path, training_mode="llm"))
 
 
 def test_a_prompt_that_does_not_fit_names_the_study(make_lead_trainer: MakeLeadTrainer) -> None:
