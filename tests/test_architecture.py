@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": BASE | {"text", "modeling"},
     "evaluation": BASE | MIDDLE | {"modeling"},
     "model_cards": BASE | {"evaluation"},
-    "pipeline": BASE | {"data", "text", "modeling"},
+    "pipeline": BASE | MIDDLE | {"modeling"},
     "trainers": BASE | MIDDLE | {"modeling", "evaluation"},
     "demo": BASE | MIDDLE | {"modeling", "evaluation", "model_cards", "pipeline", "trainers"},
     "cli": BASE | MIDDLE | {"modeling", "evaluation", "model_cards", "pipeline", "trainers", "demo"},
