@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from . import data, env, evaluate, generate, metrics, page, train
+from . import data, env, evaluate, experts, generate, metrics, page, train
 from . import demo as demo_command
 
 SCOPE = "Chest X-ray first, English, research only, not a medical device."
@@ -23,6 +23,7 @@ app.add_typer(train.app, name="train")
 app.add_typer(metrics.app, name="metrics")
 app.command("generate")(generate.generate)
 app.command("evaluate")(evaluate.evaluate)
+app.command("experts")(experts.experts)
 app.command("page")(page.page)
 app.command("demo")(demo_command.demo)
 app.command("env")(env.env)

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from ..evaluation.evidence import EvidenceResult
+    from ..evaluation.experts import ExpertResult
     from ..evaluation.inputs import ReportsFile
     from ..evaluation.result import EvaluationResult
     from ..pipeline import ReportGenerationPipeline, ReportModel
@@ -45,6 +46,9 @@ def page(
     batch_size: int = typer.Option(8, "--batch-size", min=1, help="Studies per batch."),
     device: str = typer.Option("auto", "--device", help="auto, cpu, cuda, cuda:1, mps, ..."),
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the resamples."),
+    label_source: str = typer.Option(
+        "rules", "--label-source", help="Reference labels of a LEAD model's experts, as in `rrg experts`."
+    ),
 ) -> None:
     """Write an evaluation page: scores with intervals, the evidence test, and cases with a heat map per sentence.
 
@@ -53,14 +57,16 @@ def page(
     """
     from ..data.store import load_studies
     from ..evaluation import evaluate_reports
+    from ..evaluation.experts import expert_config
     from ..evaluation.page import write_page
+    from ..evaluation.page_experts import read_experts_with, with_experts
     from ..evaluation.page_studies import explain_with, run_curves, study_cases
     from ..evaluation.protocol import library_versions
     from ..pipeline import load_report_model
     from ..trainers.palm_config import STAGES
 
     groups = tuple(name.strip() for name in metrics.split(",") if name.strip())
-    _check(model, reports, output, section, groups)
+    _check(model, reports, output, section, groups, label_source)
     rows = load_studies(data, split)
     if reports is None:
         reports = _write_reports(str(model), data, split, output, batch_size, num_beams, max_new_tokens, device)
@@ -78,7 +84,7 @@ def page(
         generation=predicted.generation,
     )
     result.protocol.split = split
-    name, tested, explain = reports.name, None, None
+    name, tested, explain, read_experts, scored = reports.name, None, None, None, None
     if loaded is not None:
         name = loaded.name
         pipeline = _as_written(loaded, predicted, device, num_beams, max_new_tokens)
@@ -87,22 +93,35 @@ def page(
         chosen = rows.select(_spread(there, evidence))
         tested = _evidence(pipeline, chosen, section, bootstrap, seed, batch_size) if len(chosen) else None
         explain = explain_with(pipeline.model, pipeline.processor)
+        if expert_config(pipeline.model) is not None:
+            read_experts = read_experts_with(pipeline.model, pipeline.processor)
+            scored = _experts(pipeline, rows.select(there), section, label_source, bootstrap, seed, batch_size)
+    shown = study_cases(rows, predicted.reports, count=cases, explain=explain, section=section, split=split)
     write_page(
         output,
         title=title or f"{name} on {Path(data).name}, {split}",
-        cases=study_cases(rows, predicted.reports, count=cases, explain=explain, section=section, split=split),
+        cases=with_experts(shown, read_experts) if read_experts else shown,
         results={name: {split: result}},
         evidence={split: tested} if tested else None,
+        experts={split: scored} if scored else None,
         curves=run_curves(model, STAGES) if model else (),
     )
-    _write_numbers(output.with_suffix(".json"), result, tested)
+    _write_numbers(output.with_suffix(".json"), result, tested, scored)
     _say(result, tested, output)
 
 
-def _check(model: str | None, reports: Path | None, output: Path, section: str, metrics: tuple[str, ...]) -> None:
+def _check(
+    model: str | None,
+    reports: Path | None,
+    output: Path,
+    section: str,
+    metrics: tuple[str, ...],
+    label_source: str,
+) -> None:
     """What can be known to fail before anything is loaded."""
     from ..data.study import TEXT_FIELDS
     from ..errors import ConfigError
+    from ..evaluation.experts import check_source
     from ..evaluation.settings import ScoreSettings
 
     if model is None and reports is None:
@@ -111,6 +130,7 @@ def _check(model: str | None, reports: Path | None, output: Path, section: str, 
         raise ConfigError(f"--section {section!r} is no text of a study. There are {', '.join(TEXT_FIELDS)}.")
     if output.is_dir() or output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"--output {output} must be a file that ends in .html.")
+    check_source(label_source)
     ScoreSettings(metrics=metrics).check()
 
 
@@ -204,12 +224,40 @@ def _evidence(
     return tested
 
 
-def _write_numbers(path: Path, result: EvaluationResult, tested: EvidenceResult | None) -> None:
+def _experts(
+    pipeline: ReportGenerationPipeline,
+    rows: Any,
+    section: str,
+    label_source: str,
+    bootstrap: int,
+    seed: int,
+    batch_size: int,
+) -> ExpertResult:
+    from ..evaluation.experts import evaluate_experts
+
+    typer.echo(f"Experts on {len(rows)} studies ...", err=True)
+    return evaluate_experts(
+        pipeline.model,
+        pipeline.processor,
+        rows,
+        label_source=label_source,
+        section=section,
+        bootstrap=bootstrap,
+        seed=seed,
+        batch_size=batch_size,
+    )
+
+
+def _write_numbers(
+    path: Path, result: EvaluationResult, tested: EvidenceResult | None, scored: ExpertResult | None
+) -> None:
     import json
 
     from ..evaluation.result import write_atomically
 
     numbers = {"result": result.to_dict(), "evidence": tested.to_dict() if tested else None}
+    if scored is not None:
+        numbers["experts"] = scored.to_dict()
     write_atomically(path, json.dumps(numbers, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .evidence import EvidenceResult, evidence_test, occlude, region_masks
+    from .experts import ExpertResult, evaluate_experts, score_experts
+    from .gates import ReportGates, report_gates
     from .inputs import read_pairs, read_references, read_reports
     from .pair_index import PairSources
     from .protocol import Protocol
@@ -19,10 +21,13 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "EvaluationResult": "result",
     "EvidenceResult": "evidence",
+    "ExpertResult": "experts",
     "PairSources": "pair_index",
     "Protocol": "protocol",
+    "ReportGates": "gates",
     "ScoreSettings": "settings",
     "compare_reports": "run",
+    "evaluate_experts": "experts",
     "evaluate_reports": "run",
     "evaluate_shards": "shards",
     "evidence_test": "evidence",
@@ -31,15 +36,20 @@ _PUBLIC = {
     "read_references": "inputs",
     "read_reports": "inputs",
     "region_masks": "evidence",
+    "report_gates": "gates",
+    "score_experts": "experts",
 }
 
 __all__ = [
     "EvaluationResult",
     "EvidenceResult",
+    "ExpertResult",
     "PairSources",
     "Protocol",
+    "ReportGates",
     "ScoreSettings",
     "compare_reports",
+    "evaluate_experts",
     "evaluate_reports",
     "evaluate_shards",
     "evidence_test",
@@ -48,6 +58,8 @@ __all__ = [
     "read_references",
     "read_reports",
     "region_masks",
+    "report_gates",
+    "score_experts",
 ]
 
 

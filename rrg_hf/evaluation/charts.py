@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 # Size of a line chart in its own units; the template's SVG scales to the width at hand.
 WIDTH, HEIGHT = 340, 200
@@ -167,3 +170,33 @@ def bars(rows: Sequence[tuple[str, float, float | None, float | None, str]]) -> 
             )
         )
     return laid
+
+
+def finite(value: Any) -> float | None:
+    """A number as float; None for anything else, and for what is not finite."""
+    if isinstance(value, (int, float, np.number)) and math.isfinite(float(value)):
+        return float(value)
+    return None
+
+
+def score_cell(score: Mapping[str, Any] | None, top: float = 1.0) -> dict[str, Any]:
+    """A table cell of a score: its text, its interval, and a bar with positions in per cent of `top`.
+
+    Args:
+        score: {"value", "low", "high"}; None or a value that is not finite makes an empty cell.
+        top: the value at the bar's right end.
+    """
+    value = finite((score or {}).get("value"))
+    if value is None:
+        return {"text": "–", "interval": "", "bar": None}
+    low, high = finite((score or {}).get("low")), finite((score or {}).get("high"))
+    interval = ""
+    bar: dict[str, float | None] = {"value": _percent(value, top), "low": None, "span": None}
+    if low is not None and high is not None:
+        interval = f"{low:.3f}–{high:.3f}"
+        bar |= {"low": _percent(low, top), "span": max(1.0, _percent(high, top) - _percent(low, top))}
+    return {"text": f"{value:.3f}", "interval": interval, "bar": bar}
+
+
+def _percent(value: float, top: float) -> float:
+    return round(100 * min(max(value / top, 0.0), 1.0), 2)

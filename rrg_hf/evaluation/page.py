@@ -7,18 +7,16 @@ and works at phone and desktop width.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..observations import OBSERVATIONS
-from .charts import Bar, LineChart, bars, line_chart, number
+from .charts import Bar, LineChart, bars, finite, line_chart, number, score_cell
 from .page_cases import PageCase, lay_out_case
+from .page_experts import gate_profile, gate_scale, lay_out_results
 from .result import write_atomically
 
 SCOPE = "Chest X-ray first, English, research only, not a medical device."
@@ -71,6 +69,7 @@ def write_page(
     results: Mapping[str, Any] | None = None,
     curves: Sequence[PageCurve] = (),
     evidence: Any | None = None,
+    experts: Any | None = None,
     notes: Sequence[str] = (),
     protocol: Mapping[str, Any] | None = None,
     phantom: bool | None = None,
@@ -85,6 +84,7 @@ def write_page(
             result where there is one split. The first system is the one the page is about.
         curves: training curves, see `curves_from_log`.
         evidence: an `EvidenceResult` (or its `to_dict()`), or a mapping of split or system name to one.
+        experts: an `ExpertResult` (or its `to_dict()`), or a mapping of split or system name to one.
         notes: plain sentences for the end of the page.
         protocol: what every number on the page shares; each result's own protocol is shown beside it in any case.
         phantom: whether the data is the phantom. None: as the results' protocols say, else yes if every case's source
@@ -97,12 +97,15 @@ def write_page(
         ValueError: nothing to show, or a result without scores.
         DataError: the file cannot be written; what was there before stays.
     """
-    if not (cases or results or curves or evidence):
-        raise ValueError("A page needs cases, results, curves or evidence: all of them are empty.")
+    if not (cases or results or curves or evidence or experts):
+        raise ValueError("A page needs cases, results, curves, evidence or experts: all of them are empty.")
     splits = _by_split(results or {})
+    expert_blocks = lay_out_results(experts)
     if phantom is None:
-        phantom = _is_phantom(splits, cases)
-    laid = [lay_out_case(index, case) for index, case in enumerate(cases, start=1)]
+        phantom = _is_phantom(splits, cases, [block["protocol"] for block in expert_blocks])
+    scale = gate_scale(cases)
+    laid = [lay_out_case(index, case, gate_scale=scale) for index, case in enumerate(cases, start=1)]
+    profile = gate_profile(cases)
     context = {
         "title": title,
         "scope": SCOPE,
@@ -112,6 +115,10 @@ def write_page(
         "tables": [_score_table(split, systems) for split, systems in splits.items()],
         "observations": _observation_tables(splits),
         "evidence": _evidence(evidence),
+        "experts": [{**block, "protocol": _pairs(block["protocol"])} for block in expert_blocks],
+        "gate_profile": profile,
+        "gate_scale": scale,
+        "any_experts": bool(experts or profile) or any(entry.experts for entry in laid),
         "cases": laid,
         "any_maps": any(entry.layers for entry in laid),
         "max_sentences": max((len(entry.generated) for entry in laid), default=0),
@@ -182,11 +189,15 @@ def _plain(result: Any) -> dict[str, Any]:
     return dict(result.to_dict() if hasattr(result, "to_dict") else result)
 
 
-def _is_phantom(splits: Mapping[str, Mapping[str, Mapping[str, Any]]], cases: Sequence[PageCase]) -> bool:
-    flags = [
-        (result.get("protocol") or {}).get("phantom") for systems in splits.values() for result in systems.values()
+def _is_phantom(
+    splits: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    cases: Sequence[PageCase],
+    protocols: Sequence[Mapping[str, Any]] = (),
+) -> bool:
+    protocols = [result.get("protocol") or {} for systems in splits.values() for result in systems.values()] + [
+        *protocols
     ]
-    known = [flag for flag in flags if flag is not None]
+    known = [flag for protocol in protocols if (flag := protocol.get("phantom")) is not None]
     return all(known) if known else bool(cases) and all(case.source == "phantom" for case in cases)
 
 
@@ -249,36 +260,14 @@ def _score_rows(keys: Sequence[str], flat: Mapping[str, Mapping[str, Mapping[str
     for key in keys:
         top = 1.0
         for scores in flat.values():
-            top = max(top, *(_finite(scores.get(key, {}).get(part)) or 0.0 for part in ("value", "high")))
+            top = max(top, *(finite(scores.get(key, {}).get(part)) or 0.0 for part in ("value", "high")))
         rows.append(
             {
                 "name": metric_name(key.removeprefix("rules_")),
-                "cells": [_cell(scores.get(key), top) for scores in flat.values()],
+                "cells": [score_cell(scores.get(key), top) for scores in flat.values()],
             }
         )
     return rows
-
-
-def _cell(score: Mapping[str, Any] | None, top: float) -> dict[str, Any]:
-    value = _finite((score or {}).get("value"))
-    if value is None:
-        return {"text": "–", "interval": "", "bar": None}
-    low, high = _finite((score or {}).get("low")), _finite((score or {}).get("high"))
-    known = low is not None and high is not None
-    bar: dict[str, float | None] = {"value": _percent(value, top), "low": None, "span": None}
-    if low is not None and high is not None:
-        bar |= {"low": _percent(low, top), "span": max(1.0, _percent(high, top) - _percent(low, top))}
-    return {"text": f"{value:.3f}", "interval": f"{low:.3f}–{high:.3f}" if known else "", "bar": bar}
-
-
-def _percent(value: float, top: float) -> float:
-    return round(100 * min(max(value / top, 0.0), 1.0), 2)
-
-
-def _finite(value: Any) -> float | None:
-    if isinstance(value, (int, float, np.number)) and math.isfinite(float(value)):
-        return float(value)
-    return None
 
 
 def _tiles(splits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, str]]:
@@ -288,12 +277,12 @@ def _tiles(splits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[s
         (system, result), *others = systems.items()
         scores = _flat_scores(result["scores"])
         key = KEY_LABEL_SCORES[0] if KEY_LABEL_SCORES[0] in scores else next(iter(scores), None)
-        value = _finite(scores[key]["value"]) if key else None
+        value = finite(scores[key]["value"]) if key else None
         if key is None or value is None:
             continue
-        rivals = {name: _finite(_flat_scores(other["scores"]).get(key, {}).get("value")) for name, other in others}
+        rivals = {name: finite(_flat_scores(other["scores"]).get(key, {}).get("value")) for name, other in others}
         known = {name: score for name, score in rivals.items() if score is not None}
-        low, high = _finite(scores[key].get("low")), _finite(scores[key].get("high"))
+        low, high = finite(scores[key].get("low")), finite(scores[key].get("high"))
         tiles.append(
             {
                 "label": metric_name(key) + (f" on {split}" if split else ""),
@@ -316,7 +305,7 @@ def _observation_tables(splits: Mapping[str, Mapping[str, Mapping[str, Any]]]) -
         for name in (*OBSERVATIONS, *(key for key in first if key not in OBSERVATIONS)):
             if name not in first:
                 continue
-            support = _finite(_value(first[name].get("support")))
+            support = finite(_value(first[name].get("support")))
             rows.append(
                 {
                     "name": name.replace("mediastinum", "\u00admediastinum"),  # may break there on a phone
@@ -342,11 +331,11 @@ def _observation_cell(row: Mapping[str, Any] | None, support: float | None) -> d
     if row is None or support == 0:
         return {"text": "–", "interval": "", "bar": None}
     entry = row.get("f1")
-    return _cell(entry if isinstance(entry, Mapping) else {"value": entry}, 1.0)
+    return score_cell(entry if isinstance(entry, Mapping) else {"value": entry}, 1.0)
 
 
 def _score_text(entry: Any, support: float | None) -> str:
-    value = _finite(_value(entry))
+    value = finite(_value(entry))
     return "–" if value is None or support == 0 else f"{value:.2f}"
 
 
@@ -395,20 +384,20 @@ def _region_rows(
     drops: Mapping[str, Mapping[str, Any]], regions: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[Bar, str]]:
     """(bar, remark) per region that has a drop; the remark is the region's share of the image."""
-    known = {region: drop for region, drop in drops.items() if _finite(drop.get("value")) is not None}
+    known = {region: drop for region, drop in drops.items() if finite(drop.get("value")) is not None}
     laid = bars(
         [
             (
                 region,
                 float(drop["value"]),
-                _finite(drop.get("low")),
-                _finite(drop.get("high")),
+                finite(drop.get("low")),
+                finite(drop.get("high")),
                 "background" if region.startswith("background") else "anatomy",
             )
             for region, drop in known.items()
         ]
     )
-    areas = [_finite(regions[region].get("area_share")) for region in known]
+    areas = [finite(regions[region].get("area_share")) for region in known]
     return [
         (bar, "" if area is None else f"{100 * area:.0f} % of the image")
         for bar, area in zip(laid, areas, strict=True)
@@ -419,7 +408,7 @@ def _beyond(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Whether anatomy costs more than background, in words."""
     lines = []
     for background, score in scores.items():
-        value, low, high = (_finite(score.get(part)) for part in ("value", "low", "high"))
+        value, low, high = (finite(score.get(part)) for part in ("value", "low", "high"))
         if value is None:
             continue
         more = f"{abs(value):.3f} {'more' if value > 0 else 'less'} than"
@@ -433,7 +422,7 @@ def _beyond(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _score_text3(entry: Any) -> str:
-    value = _finite(_value(entry))
+    value = finite(_value(entry))
     return "" if value is None else f"{value:.3f}"
 
 

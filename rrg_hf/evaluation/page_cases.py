@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from .heatmap import SentenceMaps, overlay_png
+from .page_experts import CaseExperts, LaidOutExperts, lay_out_experts
 from .statements import ReportComparison, Statement, compare_statements
 
 # An occlusion map is scaled to its own maximum, but never below this many nats, so that noise does not glow.
@@ -35,6 +36,7 @@ class PageCase:
         split: e.g. "test_shifted", shown beside the title.
         source: the study's data source, e.g. "phantom".
         note: a line under the title, e.g. an image's attribution.
+        experts: what the model's pathology experts make of the image; None where it has none.
     """
 
     study_id: str
@@ -47,6 +49,7 @@ class PageCase:
     split: str | None = None
     source: str = ""
     note: str | None = None
+    experts: CaseExperts | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,10 @@ class LaidOutCase:
     mapped: frozenset[int] = frozenset()
     selected: int | None = None
     thumbnail: str = ""
+    experts: LaidOutExperts | None = None
 
 
-def lay_out_case(index: int, case: PageCase) -> LaidOutCase:
+def lay_out_case(index: int, case: PageCase, *, gate_scale: tuple[float, float] | None = None) -> LaidOutCase:
     picture = _to_grey8(case.image)
     comparison = (
         ReportComparison()
@@ -103,6 +107,7 @@ def lay_out_case(index: int, case: PageCase) -> LaidOutCase:
         mapped=frozenset(layer["at"] for layer in layers),
         selected=selected,
         thumbnail=_data_uri(thumbnail),
+        experts=lay_out_experts(case, gate_scale),
     )
 
 
