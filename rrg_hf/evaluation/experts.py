@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 COLUMN = "column"
 SOURCES = (*LABEL_SOURCES, COLUMN)
 DEFAULT_POLICY = "uncertain_ignored"
-# Cells of the largest array in memory while resampling.
-_BLOCK_CELLS = 8_000_000
+# Cells of the weights in memory while resampling.
+_BLOCK_CELLS = 2_000_000
 
 
 @dataclass
@@ -336,10 +336,10 @@ class _Kept:
         classes = self.known.shape[1]
         sums = weights @ self.counts
         accuracies = divide(sums[:, :classes], sums[:, classes:], float("nan"))
-        areas = np.stack([np.asarray(ranked.auroc(weights)) for ranked in self.by_class], axis=1)
+        areas = np.stack([ranked.auroc(weights) for ranked in self.by_class], axis=1)
         found = {
             "macro_auroc": _mean_of_known(areas),
-            "micro_auroc": np.asarray(self.pooled.auroc(weights)),
+            "micro_auroc": self.pooled.auroc(weights),
             "accuracy": divide(sums[:, :classes].sum(1), sums[:, classes:].sum(1), float("nan")),
             "macro_accuracy": _mean_of_known(accuracies),
         }
@@ -350,7 +350,7 @@ class _Kept:
     def resample(self, resamples: int, seed: int) -> dict[str, np.ndarray]:
         count = len(self.known)
         rng = np.random.default_rng(seed)
-        size = max(1, min(resamples, _BLOCK_CELLS // max(1, int(self.known.sum()))))
+        size = max(1, min(resamples, _BLOCK_CELLS // count))
         parts: dict[str, list[np.ndarray]] = {}
         for start in range(0, resamples, size):
             rows = min(size, resamples - start)

@@ -1,4 +1,4 @@
-"""Area under the ROC curve, for many weightings of the studies at once: what bootstrapping it needs."""
+"""Area under the ROC curve, for many weightings of the studies: what bootstrapping it needs."""
 
 from __future__ import annotations
 
@@ -11,53 +11,61 @@ from .statistics import divide
 
 @dataclass(frozen=True)
 class RankedScores:
-    """Scored entries in ascending order, each of a study. Sorted once, for any number of resamples.
+    """Scored entries, each of a study. Sorted once, for any number of resamples.
 
     Attributes:
-        studies: (M,) the study (row) of each entry.
-        positive: (M,) bool, its true state.
-        starts: (G,) where each run of equal scores starts.
+        positives: (P,) the study (row of the weights) of each positive entry.
+        negatives: (M,) the same of each negative entry, ascending by score.
+        below: (P,) how many negative entries score below each positive one.
+        until: (P,) how many score below it or as high.
     """
 
-    studies: np.ndarray
-    positive: np.ndarray
-    starts: np.ndarray
+    positives: np.ndarray
+    negatives: np.ndarray
+    below: np.ndarray
+    until: np.ndarray
 
     @classmethod
     def of(cls, scores: np.ndarray, positive: np.ndarray, studies: np.ndarray | None = None) -> RankedScores:
         """Sort entries.
 
         Args:
-            scores: (M,) finite, higher where the state is likelier to be positive.
-            positive: (M,) bool.
-            studies: (M,) row of each entry in the weights; by default every entry is a study of its own.
+            scores: (N,) finite, higher where the state is likelier to be positive.
+            positive: (N,) bool.
+            studies: (N,) row of each entry in the weights; by default every entry is a study of its own.
         """
-        order = np.argsort(scores, kind="stable")
-        ranked = scores[order]
-        starts = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]])) if len(ranked) else order
-        return cls(order if studies is None else studies[order], positive[order], starts)
+        if studies is None:
+            studies = np.arange(len(scores))
+        high, low = scores[positive], scores[~positive]
+        order = np.argsort(low, kind="stable")
+        ranked = low[order]
+        return cls(
+            positives=studies[positive],
+            negatives=studies[~positive][order],
+            below=np.searchsorted(ranked, high, side="left"),
+            until=np.searchsorted(ranked, high, side="right"),
+        )
 
     @property
     def both_states(self) -> bool:
         """Whether there are positive and negative entries, without which there is no AUROC."""
-        return bool(self.positive.any() and not self.positive.all())
+        return len(self.positives) > 0 and len(self.negatives) > 0
 
-    def auroc(self, weights: np.ndarray | None = None) -> np.ndarray | float:
+    def auroc(self, weights: np.ndarray) -> np.ndarray:
         """The probability that a positive entry scores above a negative one, equal scores counting half.
 
         Args:
-            weights: (B, N), how often each study counts in each of B resamples; None: every entry once.
+            weights: (B, studies), how often each study counts in each of B resamples.
 
         Returns:
-            (B,), or a number without weights. NaN where one of the two states is missing.
+            (B,), NaN where one of the two states is missing.
         """
-        if not self.both_states:
-            return float("nan") if weights is None else np.full(len(weights), np.nan)
-        counted = np.ones((1, len(self.studies))) if weights is None else weights[:, self.studies].astype(float)
-        # Mann and Whitney: pairs won by the positive, run of equal scores by run.
-        positive = np.add.reduceat(counted * self.positive, self.starts, axis=1)
-        negative = np.add.reduceat(counted * ~self.positive, self.starts, axis=1)
-        below = np.cumsum(negative, axis=1) - negative
-        won = (positive * (below + negative / 2)).sum(axis=1)
-        areas = divide(won, positive.sum(axis=1) * negative.sum(axis=1), float("nan"))
-        return float(areas[0]) if weights is None else areas
+        won, pairs = np.zeros(len(weights)), np.zeros(len(weights))
+        lighter = np.zeros(len(self.negatives) + 1)  # weight of the lowest negatives, by their number
+        for row, counts in enumerate(weights):
+            np.cumsum(counts[self.negatives], out=lighter[1:])
+            mine = counts[self.positives].astype(float)
+            # Mann and Whitney: the pairs that the positive entry wins, and half of those that are equal.
+            won[row] = mine @ (lighter[self.below] + lighter[self.until]) / 2
+            pairs[row] = mine.sum() * lighter[-1]
+        return divide(won, pairs, float("nan"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -100,3 +102,12 @@ def test_a_model_without_experts_is_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'palm' has no pathology experts"):
         run(tmp_path / "palm", "-d", data, "-o", tmp_path / "e.json")
     assert not (tmp_path / "e.json").exists()
+
+
+def test_the_documented_flags_exist() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "lead.md").read_text()
+    section = text.partition("## How good are the experts?")[2].partition("\n## ")[0]
+    flags = set(re.findall(r"--[a-z][a-z-]+", section))
+    command = typer.main.get_command(app).commands["experts"]  # type: ignore[attr-defined]
+    known = {name for parameter in command.params for name in parameter.opts}
+    assert len(flags) > 6 and flags <= known

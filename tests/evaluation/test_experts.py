@@ -91,7 +91,7 @@ def test_intervals_equal_a_slow_bootstrap_over_studies(monkeypatch: pytest.Monke
     for name, values in draws.items():
         score = result.observations["Edema"]["auroc"] if name == "Edema" else result.scores[name]
         assert [score["low"], score["high"]] == pytest.approx(np.percentile(values, [5, 95]).tolist(), abs=1e-12)
-    monkeypatch.setattr("rrg_hf.evaluation.experts._BLOCK_CELLS", 700)  # a few resamples at a time
+    monkeypatch.setattr("rrg_hf.evaluation.experts._BLOCK_CELLS", 300)  # a few resamples at a time
     assert score_experts(probabilities, targets, NAMES, bootstrap=50, seed=7, confidence=0.9) == result
 
 
