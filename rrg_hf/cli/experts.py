@@ -110,10 +110,11 @@ def show(result: ExpertResult) -> None:
         cell = score_cell(score)
         scores.add_row(name, cell["text"], cell["interval"])
     scores.add_row("accuracy of the commoner state", f"{result.majority_accuracy:.3f}", "")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    # narrow enough for 80 columns
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("observation", no_wrap=True)
-    for name in ("positive", "negative", "unknown", "AUROC", "interval", "accuracy"):
-        table.add_column(name, justify="right", style="dim" if name == "interval" else None)
+    for name in ("present", "absent", "unknown", "AUROC", "interval", "accuracy"):
+        table.add_column(name, justify="right", no_wrap=True, style="dim" if name == "interval" else None)
     for name, entry in result.observations.items():
         area, right = score_cell(entry["auroc"]), score_cell(entry["accuracy"])
         counts = [f"{entry[key]:,}" for key in ("positives", "negatives", "unknown")]

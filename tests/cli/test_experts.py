@@ -60,6 +60,7 @@ def test_scores_and_probabilities_are_written(checkpoint: Path, data: Path, tmp_
     )
     assert again.scores == found.scores
     assert f"{found.scores['macro_auroc']['value']:.3f}" in result.output
+    assert "…" not in result.output, "the tables fit 80 columns"
     for name, reason in found.absent.items():
         assert f"{name} has no AUROC: {reason}." in " ".join(result.output.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["experts.json", "rows.jsonl"]
