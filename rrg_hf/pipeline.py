@@ -24,6 +24,7 @@ from .data.collators import study_image
 from .data.images import read_image
 from .errors import CheckpointError, ConfigError, DataError, ImageReadError
 from .metrics.loading import hub_commit
+from .modeling.lead.adapter_lead import adapter_base, is_adapter, load_adapter
 from .text.cleaning import is_missing
 
 logger = logging.getLogger(__name__)
@@ -33,21 +34,26 @@ TASK = "report-generation"
 DEFAULT_MAX_NEW_TOKENS = 128
 # Written by the trainer beside the weights: what the model was trained on.
 _TRAINING_RECORD = "rrg_training.json"
+# Settings of the decoding that go into a record where they differ from what `generate` does without them.
+_NEUTRAL = {"repetition_penalty": 1.0, "length_penalty": 1.0}
 # A damaged file, or a value of the wrong type in one, can fail anywhere in a configuration or a tokenizer.
-_UNUSABLE = (OSError, ValueError, TypeError, AttributeError, KeyError, StrictDataclassError)
+_UNUSABLE = (OSError, ImportError, ValueError, TypeError, AttributeError, KeyError, StrictDataclassError)
 
 
 class ReportGenerationPipeline(Pipeline):
     """Writes the report of a radiograph.
 
     Args:
-        model: a report generation model, e.g. a `PalmForReportGeneration`.
-        processor: its processor.
+        model: a report generation model: PALM, or LEAD on any of its backbones.
+        processor: its processor. What the pipeline asks of it is `prepare_sample`, `build_batch` and
+            `decode_reports`.
         kwargs: those of [`Pipeline`] (`device`, `batch_size`, ...) and defaults for any argument of `generate`.
+            Settings that are not given are those of the checkpoint's `generation_config`.
 
     Inputs of a call: a file's path (PNG, JPEG, DICOM, ...), its bytes, a PIL image, an array, a `Study` row, a mapping
-    {"image": ..., "indication": ...}, or a list of those. Every image is read by `read_image`. Of a `Study` row the
-    image that a one-image model looks at is taken, and its indication.
+    {"image": ..., "indication": ...}, or a list of those. Every image is read by `read_image`. Of a `Study` row one
+    image is taken, the first frontal one if the views are known, and the indication. With expert prompting (a LEAD
+    setting), the experts' observations are predicted first and written into the prompt.
 
     Call arguments: `indication` (for inputs that bring none of their own), `batch_size`, and any argument of
     `generate` (`num_beams`, `max_new_tokens`, `do_sample`, ...).
@@ -57,7 +63,11 @@ class ReportGenerationPipeline(Pipeline):
 
     Raises:
         ImageReadError, DataError: on call, an image that cannot be read, or an input that holds none.
-        ConfigError: an argument that neither the pipeline nor `generate` knows.
+        ConfigError: an argument that neither the pipeline nor `generate` knows, or a model without room for the report
+            (behind its prompt, where it has one).
+
+    `transformers.pipeline` builds it from a folder or Hub id with whole weights. For a LEAD adapter take
+    `load_report_model`, which finds the base.
 
     Example:
 
@@ -65,7 +75,7 @@ class ReportGenerationPipeline(Pipeline):
     >>> import rrg_hf.pipeline
     >>> from transformers import pipeline
 
-    >>> write = pipeline("report-generation", model="path/to/palm")
+    >>> write = pipeline("report-generation", model="path/to/model")
     >>> write("chest.dcm", indication="Cough.", num_beams=3)
     [{'report': '...'}]
     ```"""
@@ -88,15 +98,39 @@ class ReportGenerationPipeline(Pipeline):
                 "`processor=AutoProcessor.from_pretrained(...)`, or build it with `transformers.pipeline("
                 f"{TASK!r}, model=...)`."
             )
+        if not hasattr(processor, "build_batch"):
+            raise ConfigError(
+                "ReportGenerationPipeline needs the processor of a PALM or LEAD model, got a "
+                f"{type(processor).__name__}. Give a model trained with `rrg train`; load a LEAD adapter with "
+                "`load_report_model`."
+            )
         kwargs.setdefault("task", TASK)
         super().__init__(model=model, processor=processor, **kwargs)
         self.longest = _longest_report(model.config)
-        self.default_max_new_tokens = min(DEFAULT_MAX_NEW_TOKENS, self.longest)
+        own = model.generation_config.max_new_tokens
+        self.default_max_new_tokens = min(own or DEFAULT_MAX_NEW_TOKENS, self.longest)
         self._generation_defaults["max_new_tokens"] = self.default_max_new_tokens
         self._check_length(self._generate_kwargs)
 
-    def _check_length(self, generate_kwargs: Mapping[str, Any]) -> None:
-        _check_length(generate_kwargs.get("max_new_tokens"), self.longest)
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """The settings that reports are written with, for records: given ones over the checkpoint's.
+
+        `num_beams`, `max_new_tokens`, `do_sample`, and the penalties that do something.
+        """
+        found = self.model.generation_config.to_diff_dict() | self._generate_kwargs
+        settings = {
+            "num_beams": found.get("num_beams") or 1,
+            "max_new_tokens": found.get("max_new_tokens") or self.default_max_new_tokens,
+            "do_sample": bool(found.get("do_sample")),
+        }
+        for name, neutral in _NEUTRAL.items():
+            if found.get(name) not in (None, neutral):
+                settings[name] = found[name]
+        return settings
+
+    def _check_length(self, generate_kwargs: Mapping[str, Any], prompt: int = 0) -> None:
+        _check_length(generate_kwargs.get("max_new_tokens"), self.longest, prompt)
 
     def _sanitize_parameters(
         self, indication: str | None = None, generate_kwargs: Mapping[str, Any] | None = None, **kwargs: Any
@@ -128,33 +162,44 @@ class ReportGenerationPipeline(Pipeline):
         return super().__call__(inputs, **kwargs)
 
     def preprocess(self, input_: Any, indication: str | None = None) -> dict[str, Any]:  # type: ignore[override]
-        """One input as {"pixel_values": (1, 3, H, W), "indication": [text or None]}."""
+        """One input as the processor's `prepare_sample` makes it."""
         image, own = _image_and_indication(input_)
         text = indication if is_missing(own) else own
         try:
-            pixel_values = self.processor(images=[image], return_tensors="pt")["pixel_values"]
+            return self.processor.prepare_sample(image, None if is_missing(text) else text)
         except ValueError as error:  # the processor stands alone and knows no error class of this package
             raise ImageReadError(str(error)) from error
-        return {"pixel_values": pixel_values, "indication": [None if is_missing(text) else text]}
 
     def _forward(  # type: ignore[override]
         self, model_inputs: dict[str, Any], **generate_kwargs: Any
     ) -> dict[str, torch.Tensor]:
-        indications = model_inputs.pop("indication")
-        inputs = {"pixel_values": model_inputs["pixel_values"].to(self.model.dtype)}
-        if any(text is not None for text in indications):
-            tokens = self.processor(indication=indications, return_tensors="pt")
-            inputs |= {name: value.to(self.device) for name, value in tokens.items()}
-        sequences = self.model.generate(**inputs, **self._prepare_generate_kwargs(generate_kwargs))
+        samples = model_inputs.get("samples", [model_inputs])
+        inputs = self._on_device(self.processor.build_batch(samples))
+        predict = getattr(self.model, "prompt_observations", None)
+        observations = predict(**inputs) if predict is not None else None
+        if observations is not None:
+            inputs = self._on_device(self.processor.build_batch(samples, observations))
+        settings = self._prepare_generate_kwargs(generate_kwargs)
+        if "input_ids" in inputs:
+            self._check_length(settings, prompt=int(inputs["attention_mask"].sum(-1).max()))
+        sequences = self.model.generate(**inputs, **settings)
         if not isinstance(sequences, torch.Tensor):
             sequences = sequences.sequences
-        count = len(indications)
-        return {"sequences": sequences.reshape(count, -1, sequences.shape[-1])}  # (B, returned sequences, L)
+        outputs = {"sequences": sequences.reshape(len(samples), -1, sequences.shape[-1])}  # (B, returned sequences, L)
+        if "input_ids" in inputs:
+            outputs["input_ids"] = inputs["input_ids"]
+        return outputs
+
+    def _on_device(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        moved = {name: value.to(self.device) for name, value in inputs.items()}
+        return {
+            name: value.to(self.model.dtype) if value.is_floating_point() else value for name, value in moved.items()
+        }
 
     def postprocess(  # type: ignore[override]
         self, model_outputs: dict[str, torch.Tensor]
     ) -> list[dict[str, str]]:
-        texts = self.processor.batch_decode(model_outputs["sequences"].flatten(0, 1), skip_special_tokens=True)
+        texts = self.processor.decode_reports(model_outputs["sequences"].flatten(0, 1), model_outputs)
         return [{"report": " ".join(text.split())} for text in texts]
 
     def write(self, prepared: Sequence[dict[str, Any]]) -> list[str]:
@@ -163,7 +208,8 @@ class ReportGenerationPipeline(Pipeline):
         For callers that must know which of many inputs cannot be read.
         """
         outputs = self.forward(_collate(prepared), **self._forward_params)
-        return [self.postprocess({"sequences": item[None]})[0]["report"] for item in outputs["sequences"]]
+        first = {**outputs, "sequences": outputs["sequences"][:, :1]}
+        return [entry["report"] for entry in self.postprocess(first)]
 
     def write_studies(self, images: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """Reports of images that stand in for those of their `Study` rows, as one batch.
@@ -186,7 +232,7 @@ class ReportGenerationPipeline(Pipeline):
         forward_params: dict[str, Any],
         postprocess_params: dict[str, Any],
     ) -> Iterable[Any]:
-        """As in the base class, but with a batch's indications tokenised together in `_forward`."""
+        """As in the base class, but with a batch's texts tokenised together in `_forward`."""
         kind = PipelineDataset if hasattr(inputs, "__len__") else PipelineIterator
         dataset = kind(inputs, self.preprocess, preprocess_params)
         workers = num_workers if kind is PipelineDataset else 0
@@ -196,22 +242,26 @@ class ReportGenerationPipeline(Pipeline):
 
 
 def _longest_report(config: Any) -> int:
-    """In tokens: the decoder's positions, less the one of the start token."""
+    """In tokens: the decoder's positions, less the one of the start token. A prompt takes up more."""
     return int(config.get_text_config(decoder=True).max_position_embeddings) - 1
 
 
-def _check_length(wanted: int | None, longest: int) -> None:
-    if wanted is not None and wanted > longest:
+def _check_length(wanted: int | None, longest: int, prompt: int = 0) -> None:
+    room = longest + 1 - prompt if prompt else longest
+    if wanted is not None and wanted > room:
+        behind = f" behind a prompt of {prompt} tokens" if prompt else ""
         raise ConfigError(
-            f"max_new_tokens is {wanted}, but the decoder of this model has room for {longest}. Use at most {longest}."
+            f"max_new_tokens is {wanted}, but the decoder of this model has room for {room}{behind}. "
+            + (
+                f"Use at most {room}."
+                if room > 0
+                else "Shorten the indication, or make the processor's images smaller."
+            )
         )
 
 
 def _collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "pixel_values": torch.cat([item["pixel_values"] for item in items]),
-        "indication": [text for item in items for text in item["indication"]],
-    }
+    return {"samples": list(items)}
 
 
 def _is_dataset(inputs: Any) -> bool:
@@ -270,12 +320,12 @@ def load_report_model(
     """Load a checkpoint for report generation, refusing other architectures before any weight is read.
 
     Args:
-        name: checkpoint folder or Hub id.
+        name: checkpoint folder or Hub id; also that of a LEAD adapter, whose base must be where it says.
         revision: Hub branch, tag or commit.
         max_new_tokens: the longest report that will be asked for, to be refused before any weight is read.
 
     Raises:
-        CheckpointError: nothing there, another architecture, or damaged files.
+        CheckpointError: nothing there, another architecture, damaged files, or an adapter without its base or peft.
         ConfigError: the model has no room for `max_new_tokens`.
     """
     text = os.fspath(name)
@@ -296,28 +346,27 @@ def load_report_model(
     if model_class is None or not model_class.__module__.startswith(f"{__package__}."):
         raise CheckpointError(
             f"{text} is a checkpoint of {config.model_type!r}, which writes no reports here. Give a model trained "
-            "with `rrg train` (for instance PALM)."
+            "with `rrg train` (PALM or LEAD)."
         )
     _check_length(max_new_tokens, _longest_report(config))
     try:
-        model, loading = model_class.from_pretrained(text, revision=revision, output_loading_info=True)
-        model.eval()
-        processor = AutoProcessor.from_pretrained(text, revision=revision)
+        if is_adapter(text, revision=revision):
+            model = _load_adapter(text, revision)
+        else:
+            model = _load_whole(model_class, text, revision)
+        processor: Any = AutoProcessor.from_pretrained(text, revision=revision)
+        ends = _end_tokens(model, config)
+        end = processor.end_token_id
+    except CheckpointError:
+        raise
     except SafetensorError as error:
         raise CheckpointError(f"The weights of {text} are damaged: {_one_line(error)}") from error
     except (RuntimeError, *_UNUSABLE) as error:
         raise CheckpointError(f"The checkpoint {text} cannot be loaded: {_one_line(error)}") from error
-    missing = sorted(loading["missing_keys"])
-    if missing:  # transformers fills them with random numbers
+    if end not in ends:  # without its files, transformers makes an empty tokenizer
         raise CheckpointError(
-            f"The weights of {text} are incomplete: {len(missing)} are missing, first {missing[:3]}. Copy or save the "
-            "checkpoint again."
-        )
-    ends = config.get_text_config(decoder=True).eos_token_id
-    if processor.tokenizer.eos_token_id != ends:  # without its files, transformers makes an empty tokenizer
-        raise CheckpointError(
-            f"The tokenizer of {text} is not its model's: reports end with token {ends}, which the tokenizer numbers "
-            f"{processor.tokenizer.eos_token_id}. Copy all files of the checkpoint, tokenizer.json among them."
+            f"The tokenizer of {text} is not its model's: reports end with token {', '.join(map(str, ends))}, which "
+            f"the tokenizer numbers {end}. Copy all files of the checkpoint, tokenizer.json among them."
         )
     record = _training_record(text, revision)
     return ReportModel(
@@ -330,16 +379,60 @@ def load_report_model(
     )
 
 
+def _load_whole(model_class: Any, name: str, revision: str | None) -> Any:
+    model, loading = model_class.from_pretrained(name, revision=revision, output_loading_info=True)
+    missing = sorted(loading["missing_keys"])
+    if missing:  # transformers fills them with random numbers
+        raise CheckpointError(
+            f"The weights of {name} are incomplete: {len(missing)} are missing, first {missing[:3]}. Copy or save the "
+            "checkpoint again."
+        )
+    return model.eval()
+
+
+def _load_adapter(name: str, revision: str | None) -> Any:
+    """The LEAD model of an adapter, with the adapter's weights in it."""
+    base = adapter_base(name, revision=revision)
+    if base:
+        try:
+            AutoConfig.from_pretrained(base)
+        except _UNUSABLE as error:
+            raise CheckpointError(
+                f"{name} is an adapter of {base}, which cannot be found ({_one_line(error)}). Put that model there, "
+                "or write where it is as base_model_name_or_path into adapter_config.json."
+            ) from error
+    return load_adapter(name, revision=revision)
+
+
+def _end_tokens(model: Any, config: Any) -> list[int]:
+    """Ids of the tokens at which generation stops."""
+    ends = model.generation_config.eos_token_id
+    ends = config.get_text_config(decoder=True).eos_token_id if ends is None else ends
+    return list(ends) if isinstance(ends, (list, tuple)) else [ends]
+
+
 def weights_sha256(folder: str | os.PathLike[str]) -> str:
-    """ "sha256:" and the first 16 hex digits of the hash over a folder's weight files, in name order."""
-    files = sorted(Path(folder).glob("*.safetensors"))
-    files = [path for path in files if path.name.startswith("model")] or files
+    """ "sha256:" and the first 16 hex digits of the hash over a folder's weight files, in name order.
+
+    For an adapter they are its own and its base's files, or its base's name and commit on the Hub.
+    """
     digest = hashlib.sha256()
-    for path in files:
+    _hash_weights(Path(folder), digest)
+    if is_adapter(folder):
+        base = adapter_base(folder)
+        if base and Path(base).is_dir():
+            _hash_weights(Path(base), digest)
+        elif base:
+            digest.update(f"{base}@{hub_commit(base, None)}".encode())
+    return f"sha256:{digest.hexdigest()[:16]}"
+
+
+def _hash_weights(folder: Path, digest: Any) -> None:
+    files = sorted(folder.glob("*.safetensors"))
+    for path in [path for path in files if path.name.startswith("model")] or files:
         with path.open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
-    return f"sha256:{digest.hexdigest()[:16]}"
 
 
 def _training_record(name: str, revision: str | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ _NAMED = 10  # skipped inputs printed by name; the file lists all
 
 
 def generate(
-    model: str = typer.Argument(..., help="Checkpoint folder or Hub id."),
+    model: str = typer.Argument(..., help="Checkpoint folder (of a LEAD adapter, too) or Hub id."),
     inputs: list[str] = typer.Argument(
         ...,
         metavar="INPUT...",
@@ -32,7 +32,9 @@ def generate(
     indication: str | None = typer.Option(
         None, help="Indication for the studies that bring none of their own, e.g. 'Cough and fever.'"
     ),
-    num_beams: int = typer.Option(1, min=1, help="Beams of the beam search; 1 is greedy."),
+    num_beams: int | None = typer.Option(
+        None, min=1, help="Beams of the beam search; 1 is greedy. Default: the checkpoint's own (PALM 1, LEAD 2)."
+    ),
     max_new_tokens: int | None = typer.Option(
         None, min=1, help="Longest report, in tokens. Default: 128, or what the decoder has room for."
     ),
@@ -42,6 +44,8 @@ def generate(
     revision: str | None = typer.Option(None, help="Branch, tag or commit of a model on the Hub."),
 ) -> None:
     """Write a report for every radiograph.
+
+    Of a study with several images one is looked at, the first frontal one if the views are known.
 
     Resumes: studies that the output already holds are left alone, if model and settings agree. Images that are missing
     or cannot be read are skipped and listed (also in OUTPUT's .skipped.jsonl). The exit code is 0 if the output holds
@@ -56,6 +60,8 @@ def generate(
     _say_ignored(collected)
     loaded = load_report_model(model, revision=revision, max_new_tokens=max_new_tokens)
     _say_model(loaded)
+    if do_sample and num_beams is None:
+        num_beams = 1
     generation = {"num_beams": num_beams, "max_new_tokens": max_new_tokens, "do_sample": do_sample}
     pipeline = ReportGenerationPipeline(
         loaded.model,
@@ -63,7 +69,7 @@ def generate(
         device=place,
         **{name: value for name, value in generation.items() if value is not None},
     )
-    settings: dict[str, Any] = {**generation, "max_new_tokens": max_new_tokens or pipeline.default_max_new_tokens}
+    settings = pipeline.decoding
     if do_sample:
         settings["seed"] = seed
     if indication is not None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ..evaluation.result import EvaluationResult
     from ..pipeline import ReportGenerationPipeline, ReportModel
 
+# What `rrg generate` records of its decoding, besides sampling.
+_DECODING = ("num_beams", "max_new_tokens", "repetition_penalty", "length_penalty")
+
 
 def page(
     data: str = typer.Option(..., "--data", "-d", help="Saved data set of Study rows, or a Hub data set id."),
@@ -39,7 +42,9 @@ def page(
     evidence: int = typer.Option(
         100, "--evidence", min=0, help="Studies of the evidence test, spread evenly; 0 leaves it out."
     ),
-    num_beams: int = typer.Option(1, "--num-beams", min=1, help="Beams of the beam search; 1 is greedy."),
+    num_beams: int | None = typer.Option(
+        None, "--num-beams", min=1, help="Beams of the beam search; 1 is greedy. Default: the checkpoint's own."
+    ),
     max_new_tokens: int | None = typer.Option(
         None, "--max-new-tokens", min=1, help="Longest report, in tokens. Default: 128, or what the decoder takes."
     ),
@@ -140,7 +145,7 @@ def _write_reports(
     split: str,
     output: Path,
     batch_size: int,
-    num_beams: int,
+    num_beams: int | None,
     max_new_tokens: int | None,
     device: str,
 ) -> Path:
@@ -179,7 +184,7 @@ def _read(reports: Path, loaded: ReportModel | None) -> ReportsFile:
 
 
 def _as_written(
-    loaded: ReportModel, predicted: ReportsFile, device: str, num_beams: int, max_new_tokens: int | None
+    loaded: ReportModel, predicted: ReportsFile, device: str, num_beams: int | None, max_new_tokens: int | None
 ) -> ReportGenerationPipeline:
     """The model with the settings that the reports were written with, as far as their file states them."""
     from ..pipeline import ReportGenerationPipeline
@@ -191,15 +196,16 @@ def _as_written(
         typer.echo(
             "The reports were sampled; the evidence test writes the likeliest ones, or a drop may be chance.", err=True
         )
-    length = settings.get("max_new_tokens", max_new_tokens)
+    decoding = {"num_beams": num_beams, "max_new_tokens": max_new_tokens} | {
+        name: settings[name] for name in _DECODING if name in settings
+    }
     return ReportGenerationPipeline(
         loaded.model,
         loaded.processor,
         device=_device(device),
         do_sample=False,
-        num_beams=settings.get("num_beams", num_beams),
         indication=settings.get("indication"),
-        **({} if length is None else {"max_new_tokens": length}),
+        **{name: value for name, value in decoding.items() if value is not None},
     )
 
 

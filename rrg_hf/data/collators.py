@@ -39,7 +39,7 @@ def frontal_image_index(row: Mapping[str, Any]) -> int:
     """
     images = row.get("images")
     if not images:
-        raise DataError(f"Study {row.get('study_id')!r} has no image, and PALM reads one. Leave the study out.")
+        raise DataError(f"Study {row.get('study_id')!r} has no image, and the model reads one. Leave the study out.")
     views = list(row.get("views") or [])[: len(images)]
     for wanted in ("frontal", "unknown"):
         if wanted in views:

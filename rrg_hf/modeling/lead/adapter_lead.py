@@ -7,17 +7,32 @@ import os
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
-from transformers.utils import cached_file
+from transformers import AutoConfig, GenerationConfig
+from transformers.utils import (
+    GENERATION_CONFIG_NAME,
+    SAFE_WEIGHTS_INDEX_NAME,
+    SAFE_WEIGHTS_NAME,
+    cached_file,
+    logging,
+)
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
-def is_adapter(folder: str | os.PathLike[str]) -> bool:
-    """Whether a local folder holds an adapter and not whole weights."""
+def is_adapter(folder: str | os.PathLike[str], *, revision: str | None = None) -> bool:
+    """Whether a folder or Hub repository holds an adapter and not whole weights.
+
+    Args:
+        folder: local folder or Hub id.
+        revision: Hub branch, tag or commit.
+    """
     path = Path(folder)
-    return (path / ADAPTER_CONFIG).is_file() and not any(path.glob("model*.safetensors"))
+    if path.is_dir():
+        return (path / ADAPTER_CONFIG).is_file() and not any(path.glob("model*.safetensors"))
+    if _find(folder, ADAPTER_CONFIG, revision) is None:
+        return False
+    return not any(_find(folder, name, revision) for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME))
 
 
 def load_adapter(
@@ -67,10 +82,25 @@ def load_adapter(
     base = base or adapter.base_model_name_or_path
     if not base:
         raise ValueError(f"{name} does not say which model it was trained on. Name it: load_adapter(..., base=...).")
-    model = model_class.from_pretrained(os.fspath(base), config=config, **kwargs)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # a plain base lacks LEAD's parts, which are in the adapter; no reason to warn
+    try:
+        model, loading = model_class.from_pretrained(
+            os.fspath(base), config=config, output_loading_info=True, **kwargs
+        )
+    finally:
+        logging.set_verbosity(verbosity)
+    incomplete = sorted(key for key in loading["missing_keys"] if "lead_" not in key)
+    if incomplete:  # transformers fills them with random numbers
+        raise ValueError(
+            f"The weights of the base {os.fspath(base)} are incomplete: {len(incomplete)} are missing, first "
+            f"{incomplete[:3]}."
+        )
+    if _find(name, GENERATION_CONFIG_NAME, revision) is not None:  # how its training decoded, not its base's
+        model.generation_config = GenerationConfig.from_pretrained(name, revision=revision or "main")
     adapter.inference_mode = merge
     wrapped: Any = get_peft_model(model, adapter)
-    state = load_file(cached_file(name, ADAPTER_WEIGHTS, revision=revision))
+    state = load_file(_file(name, ADAPTER_WEIGHTS, revision))
     own = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
     wrong = sorted(
         {key: tuple(value.shape) for key, value in state.items()}.items()
@@ -85,10 +115,32 @@ def load_adapter(
     return (wrapped.merge_and_unload() if merge else wrapped).eval()
 
 
-def adapter_base(folder: str | os.PathLike[str]) -> str | None:
-    """The base model that a local adapter folder names."""
-    content = json.loads((Path(folder) / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+def adapter_base(folder: str | os.PathLike[str], *, revision: str | None = None) -> str | None:
+    """The base model that an adapter's folder or Hub repository names.
+
+    Raises:
+        OSError, ValueError: there is no such file, or it is damaged.
+    """
+    content = json.loads(Path(_file(folder, ADAPTER_CONFIG, revision)).read_text(encoding="utf-8"))
     return content.get("base_model_name_or_path")
+
+
+def _file(name: str | os.PathLike[str], file: str, revision: str | None) -> str:
+    """The local copy of a folder's or repository's file."""
+    found = cached_file(os.fspath(name), file, revision=revision)  # raises an OSError where there is none
+    return str(found)
+
+
+def _find(name: str | os.PathLike[str], file: str, revision: str | None) -> str | None:
+    """The local copy of a folder's or repository's file, None if it has none."""
+    return cached_file(
+        os.fspath(name),
+        file,
+        revision=revision,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
 
 
 __all__ = ["adapter_base", "is_adapter", "load_adapter"]

@@ -407,6 +407,19 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
             names.append([name for name in found if name != NO_FINDING] or found)
         return names
 
+    def prompt_observations(self, **inputs: Any) -> list[list[str] | None] | None:
+        """What expert prompting writes into the prompts of a batch.
+
+        Args:
+            inputs: a batch whose prompts name no observations; see `predict_experts`.
+
+        Returns:
+            See `predicted_observations`; None for a model that is prompted without.
+        """
+        if not self.config.lead_config.expert_prompting:
+            return None
+        return self.predicted_observations(self.predict_experts(**inputs))
+
     def _maybe_prepare_encoder_kwargs_for_generation(
         self,
         inputs_tensor: torch.Tensor,

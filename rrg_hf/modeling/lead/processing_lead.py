@@ -107,13 +107,15 @@ class LeadProcessorMixin(ProcessorMixin):
             return None
         return max(1, round(self.image_size / self.token_pixels)) * self.token_pixels
 
-    def _process_images(self, images: Any, **kwargs: Any) -> tuple[Any, list[str]]:
-        flat = [image for entry in images for image in (entry if isinstance(entry, list) else [entry])]
+    def _resize(self, image: Image.Image) -> Image.Image:
+        # With Pillow: the backbones' processors keep the aspect ratio, or cut tiles, and their Pillow and torchvision
+        # versions differ in the last bits.
         side = self.image_side
-        if side is not None:
-            # Resized here, with Pillow: the backbones' processors keep the aspect ratio, or cut tiles, and their
-            # Pillow and torchvision versions differ in the last bits.
-            flat = [image.resize((side, side), Image.Resampling.BICUBIC) for image in flat]
+        return image if side is None else image.resize((side, side), Image.Resampling.BICUBIC)
+
+    def _process_images(self, images: Any, **kwargs: Any) -> tuple[Any, list[str]]:
+        flat = [self._resize(image) for entry in images for image in (entry if isinstance(entry, list) else [entry])]
+        if self.image_side is not None:
             kwargs["do_resize"] = False
         processed = self.image_processor(images=flat, **self._image_arguments(kwargs))
         return processed, [self.replace_image_token(processed, index) for index in range(len(flat))]
@@ -195,6 +197,10 @@ class LeadProcessorMixin(ProcessorMixin):
         return messages
 
     @property
+    def _control_tokens(self) -> list[str]:
+        return [token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special]
+
+    @property
     def end_token_id(self) -> int:
         """Id of the token that ends a turn in the chat template, the one end token that is learnt.
 
@@ -258,7 +264,7 @@ class LeadProcessorMixin(ProcessorMixin):
                 observations, single=bool(observations) and all(isinstance(name, str) for name in observations or ())
             ),
         )
-        control_tokens = [token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special]
+        control_tokens = self._control_tokens
         for index, sample in enumerate(batch):
             if report is not None and (not isinstance(sample["report"], str) or not sample["report"].strip()):
                 raise ValueError(
@@ -370,6 +376,29 @@ class LeadProcessorMixin(ProcessorMixin):
         if "add_special_tokens" not in given and bos and all(str(sample).startswith(bos) for sample in texts):
             kwargs["add_special_tokens"] = False
         return super().__call__(images=images, text=text, **kwargs)
+
+    def prepare_sample(self, image: Any, indication: str | None = None) -> dict[str, Any]:
+        """One sample for `build_batch`, checked, and its image as small as the model sees it.
+
+        Args:
+            image: see `to_rgb_image`.
+            indication: None, NaN or blank if unknown.
+
+        Raises:
+            ValueError: an image or text that cannot be used.
+        """
+        _check_texts(0, {"indication": indication, "observations": None}, self._control_tokens)
+        return {"image": self._resize(to_rgb_image(image, "image")), "indication": indication}
+
+    def build_batch(
+        self, samples: Sequence[dict[str, Any]], observations: Sequence[Sequence[str] | None] | None = None
+    ) -> BatchFeature:
+        """Inputs to generate from, of samples by `prepare_sample`; see `build_inputs`."""
+        return self.build_inputs(
+            images=[[sample["image"]] for sample in samples],
+            indication=[sample["indication"] for sample in samples],
+            observations=observations,
+        )
 
     def decode_reports(self, sequences: Any, inputs: Any) -> list[str]:
         """Generated ids to reports, without the prompt.
@@ -522,7 +551,7 @@ def _check_texts(index: int, sample: dict[str, Any], control_tokens: list[str]) 
     ):
         raise ValueError(f"`observations` {index} must be a list of names or None.")
     # A patient's text must not be able to write an image placeholder or to end a turn.
-    texts = {name: sample[name] for name in ("prompt", "indication", "report")}
+    texts = {name: sample.get(name) for name in ("prompt", "indication", "report")}
     for name, text in {**texts, "observations": " ".join(observations or ())}.items():
         found = [token for token in control_tokens if token in text] if isinstance(text, str) else []
         if found:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
@@ -305,6 +306,27 @@ class PalmProcessor(ProcessorMixin):
         if len(set(sizes.values())) > 1:
             raise ValueError(f"The batch sizes differ: {sizes}. Give one image, one report, ... per study.")
         return BatchFeature(data, tensor_type=return_tensors)
+
+    @property
+    def end_token_id(self) -> int:
+        """Id of the token that ends a report."""
+        return self.tokenizer.eos_token_id
+
+    def prepare_sample(self, image: Any, indication: str | None = None) -> dict[str, Any]:
+        """One sample for `build_batch`: {"pixel_values": (1, 3, H, W), "indication": text or None}."""
+        return {"pixel_values": self(images=[image])["pixel_values"], "indication": indication}
+
+    def build_batch(self, samples: Sequence[dict[str, Any]]) -> BatchFeature:
+        """Inputs to generate from, of samples by `prepare_sample`."""
+        data = {"pixel_values": torch.cat([sample["pixel_values"] for sample in samples])}
+        indications = [sample["indication"] for sample in samples]
+        if any(text is not None for text in indications):
+            data.update(self(indication=indications))
+        return BatchFeature(data)
+
+    def decode_reports(self, sequences: Any, inputs: Any = None) -> list[str]:
+        """Generated ids (B, T) to reports."""
+        return self.batch_decode(sequences, skip_special_tokens=True)
 
     def _one_image_per_study(self, images: Any) -> list[Image.Image]:
         if isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4:

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import GenerationConfig
 
 from rrg_hf.modeling.lead.adapter_lead import adapter_base, is_adapter, load_adapter
-from tests.tiny_lead import LEAD_CLASSES, LEAD_TINY, make_batch, perturb
-
-
-def make_adapter(base: Path, folder: Path, family: str = "qwen3_vl", **lead: Any) -> Any:
-    """A random adapter on a tiny backbone, saved as the trainer does."""
-    torch.manual_seed(5)
-    model = LEAD_CLASSES[family].from_pretrained(base, lead_config={**LEAD_TINY, **lead})
-    wrapped = get_peft_model(
-        model,
-        LoraConfig(
-            r=2,
-            target_modules=r"model\.language_model\..*\.(q|v)_proj",
-            modules_to_save=["lead_experts", "lead_fusion"],
-        ),
-    )
-    perturb(wrapped)
-    with torch.no_grad():
-        for name, weight in wrapped.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(std=0.1)
-    wrapped.save_pretrained(folder, save_embedding_layers=False)
-    model.config.architectures = [type(model).__name__]
-    model.config.save_pretrained(folder)
-    return wrapped.eval()
+from tests.lead_model import make_adapter
+from tests.tiny_lead import LEAD_CLASSES, make_batch
 
 
 @pytest.mark.parametrize("family", sorted(LEAD_CLASSES))
@@ -66,6 +45,27 @@ def test_another_base_can_be_named(checkpoints: dict[str, Path], tmp_path: Path)
     with pytest.raises(ValueError, match="does not say which model"):
         load_adapter(tmp_path / "adapter")
     load_adapter(tmp_path / "adapter", base=checkpoints["qwen3_vl"])
+
+
+def test_a_base_that_lacks_weights_is_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    make_adapter(checkpoints["qwen3_vl"], tmp_path / "adapter")
+    shutil.copytree(checkpoints["qwen3_vl"], tmp_path / "base")
+    file = tmp_path / "base" / "model.safetensors"
+    weights = load_file(file)
+    kept = {key: value for key, value in weights.items() if ".layers.1.mlp." not in key}
+    assert 0 < len(kept) < len(weights)
+    save_file(kept, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=rf"base .* are incomplete: {len(weights) - len(kept)} are missing"):
+        load_adapter(tmp_path / "adapter", base=tmp_path / "base")
+
+
+def test_it_decodes_as_the_adapter_says_and_not_as_its_base(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    make_adapter(checkpoints["qwen3_vl"], tmp_path / "adapter")
+    own = GenerationConfig(num_beams=2, repetition_penalty=1.05, eos_token_id=[0, 1], pad_token_id=0)
+    assert load_adapter(tmp_path / "adapter").generation_config.num_beams in (None, 1)
+    own.save_pretrained(tmp_path / "adapter")
+    found = load_adapter(tmp_path / "adapter").generation_config
+    assert (found.num_beams, found.repetition_penalty, found.eos_token_id) == (2, 1.05, [0, 1])
 
 
 def test_an_adapter_of_another_shape_is_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
