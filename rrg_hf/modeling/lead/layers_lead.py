@@ -47,6 +47,14 @@ class LeadZeroLinear(nn.Linear):
     """A Linear that starts at zero, so that what it feeds starts without effect."""
 
 
+class LeadScaledLinear(nn.Linear):
+    """A Linear that starts with outputs as large as its inputs, whatever its width.
+
+    With the backbones' own start (a standard deviation of 0.02) what reaches the zero layer behind it would shrink with
+    the model's width, and so would its gradient: the experts of a small model would stay unheard for most of a run.
+    """
+
+
 class LeadProjection(nn.Module):
     """phi_l: from the global expert embedding to one layer's, starting at exactly zero (Sec. II-C2).
 
@@ -57,7 +65,7 @@ class LeadProjection(nn.Module):
 
     def __init__(self, size: int, rank: int | None) -> None:
         super().__init__()
-        self.hidden = nn.Linear(size, rank) if rank is not None else None
+        self.hidden = LeadScaledLinear(size, rank) if rank is not None else None
         self.output = LeadZeroLinear(rank if rank is not None else size, size)
 
     def forward(self, embedding: torch.Tensor) -> torch.Tensor:
@@ -86,7 +94,7 @@ class LeadExpertBranch(nn.Module):
         self.gate_contexts: nn.ModuleList | None = None
         if config.fusion == "none":
             return
-        self.aggregation = nn.Linear(config.num_experts * config.expert_hidden_size, size)
+        self.aggregation = LeadScaledLinear(config.num_experts * config.expert_hidden_size, size)
         count = num_layers if config.projection == "layer" else 1
         self.projections = nn.ModuleList(LeadProjection(size, config.projection_rank) for _ in range(count))
         if config.fusion == "gate":
@@ -156,21 +164,30 @@ class LeadFusionLayer(nn.Module):
         Returns:
             h', (B, T, d), and the gate g, (B, T, d) or (B, T, 1); None without a gate.
         """
+        # This runs in every layer of every decoding step, where a call costs about as much as the arithmetic in it:
+        # each attribute of the module is read once, and what is there already is neither converted nor multiplied.
+        norm, gate_hidden, dtype = self.norm, self.gate_hidden, hidden_states.dtype
+        inputs = hidden_states
         # Our own precision may be another one: with a 4-bit or half-precision backbone these layers stay as they are.
-        own = self.norm if self.norm is not None else self.gate_hidden
-        inputs = hidden_states if own is None else hidden_states.to(own.weight.dtype)
-        state = state.to(device=inputs.device, dtype=inputs.dtype).unsqueeze(1)
-        embedding, context = state[..., : self.size], state[..., self.size :]
+        own = norm if norm is not None else gate_hidden
+        if own is not None and own.weight.dtype != dtype:
+            inputs = hidden_states.to(own.weight.dtype)
+        if state.dtype != inputs.dtype or state.device != inputs.device:
+            state = state.to(device=inputs.device, dtype=inputs.dtype)
+        state = state.unsqueeze(1)
+        embedding = state if gate_hidden is None else state.narrow(-1, 0, self.size)
         message = embedding
-        if self.beta is not None and self.norm is not None:
-            message = torch.addcmul(embedding, self.beta * embedding, self.norm(inputs))
-        if self.gate_hidden is None:
-            return hidden_states + message.to(hidden_states.dtype), None
-        gate = self.gate_hidden(inputs) + context
-        if self.gate_output is not None:
-            gate = self.gate_output(gate)
+        if norm is not None and self.beta is not None:
+            message = torch.addcmul(embedding, self.beta * embedding, norm(inputs))
+        if gate_hidden is None:
+            return hidden_states + message.to(dtype), None
+        gate = gate_hidden(inputs) + state.narrow(-1, self.size, state.shape[-1] - self.size)
+        gate_output = self.gate_output
+        if gate_output is not None:
+            gate = gate_output(gate)
         gate = torch.sigmoid(gate)
-        return torch.addcmul(inputs, gate, message).to(hidden_states.dtype), gate
+        fused = torch.addcmul(inputs, gate, message)
+        return (fused if fused.dtype == dtype else fused.to(dtype)), gate
 
 
 class LeadFusion(nn.Module):

@@ -28,7 +28,14 @@ from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_lead import NO_FINDING, LeadInternVLConfig, LeadMistral3Config, LeadQwen3VLConfig
-from .layers_lead import LeadExpertBranch, LeadExperts, LeadFusion, LeadFusionLayer, LeadZeroLinear
+from .layers_lead import (
+    LeadExpertBranch,
+    LeadExperts,
+    LeadFusion,
+    LeadFusionLayer,
+    LeadScaledLinear,
+    LeadZeroLinear,
+)
 from .outputs_lead import LeadCausalLMOutput, LeadModelOutput
 
 logger = logging.get_logger(__name__)
@@ -126,6 +133,8 @@ class LeadModelMixin(_LoadsPlainBackbone):
                     init.normal_(parameter, mean=0.0, std=(2.0 / parameter.shape[1]) ** 0.5)
                 else:
                     init.zeros_(parameter)
+        elif isinstance(module, LeadScaledLinear):
+            init.normal_(module.weight, mean=0.0, std=module.in_features**-0.5)
         elif isinstance(module, LeadZeroLinear):
             init.zeros_(module.weight)
             init.zeros_(module.bias)

@@ -84,6 +84,8 @@ def test_fresh_parts_are_initialised(family: str, backbones: dict[str, Path]) ->
     experts = models[0].model.lead_experts.experts
     width = experts.weight_1.shape[1]
     assert experts.weight_1.std().item() == pytest.approx((2 / width) ** 0.5, rel=0.1)
+    aggregation = models[0].model.lead_experts.aggregation
+    assert aggregation.weight.std().item() == pytest.approx(aggregation.in_features**-0.5, rel=0.1)
     assert not experts.bias_1.any() and not experts.bias_2.any() and not experts.bias_3.any()
     for name, module in models[0].named_modules():
         if isinstance(module, LeadZeroLinear):
