@@ -50,8 +50,8 @@ class LeadZeroLinear(nn.Linear):
 class LeadScaledLinear(nn.Linear):
     """A Linear that starts with outputs as large as its inputs, whatever its width.
 
-    With the backbones' own start (a standard deviation of 0.02) what reaches the zero layer behind it would shrink with
-    the model's width, and so would its gradient: the experts of a small model would stay unheard for most of a run.
+    With the backbones' own start (a standard deviation of 0.02) what reaches the zero layer behind it would shrink
+    with the model's width, and so would its gradient: the experts of a small model would stay unheard for long.
     """
 
 
