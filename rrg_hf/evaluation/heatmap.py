@@ -252,11 +252,14 @@ class _SentenceScorer:
         self.model.eval()
         with torch.no_grad():
             inputs, labels = self.inputs(images)
-            logits = self.model(**inputs).logits[:, :-1].float()
-            targets = inputs["input_ids"][:, 1:, None]
-            scores = torch.log_softmax(logits, -1).gather(-1, targets)[..., 0].double().cpu().numpy()  # (B, T-1)
-        places, there = self.places(labels, inputs["input_ids"])
-        scores = np.take_along_axis(scores, places - 1, axis=1)  # (B, K)
+            places, there = self.places(labels, inputs["input_ids"])
+            # A prompt's logits are not needed, and with a large vocabulary they are most of the memory.
+            start = int(places.min()) - 1
+            kept = inputs["input_ids"].shape[1] - start
+            logits = self.model(**inputs, logits_to_keep=kept).logits[:, :-1].float()
+            targets = inputs["input_ids"][:, start + 1 :, None]
+            scores = torch.log_softmax(logits, -1).gather(-1, targets)[..., 0].double().cpu().numpy()
+        scores = np.take_along_axis(scores, places - 1 - start, axis=1)  # (B, K)
         columns = []
         for mask in self.token_masks:
             kept = there & mask

@@ -28,6 +28,20 @@ MODEL_KEYS: dict[str, Any] = {
     "lead": dict | None,
     "processor": dict | None,
 }
+# Fields of `LeadConfig`, which checks what the values mean.
+LEAD_KEYS: dict[str, Any] = {
+    "expert_names": list,
+    "expert_hidden_size": int,
+    "projection": str,
+    "projection_rank": int | None,
+    "fusion": str,
+    "gate_type": str,
+    "gate_rank": int | None,
+    "token_interaction": bool,
+    "expert_loss_weight": float,
+    "expert_prompting": bool,
+    "expert_threshold": float,
+}
 PROCESSOR_KEYS: dict[str, Any] = {"image_size": int | None, "prompt": str | None, "system_prompt": str | None}
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 BLOCKS = ("model", "data", "training")
@@ -99,7 +113,8 @@ def check_lead_recipe(recipe: LeadRecipe) -> None:
     dtype = recipe.model.get("dtype", "float32")
     if dtype not in DTYPES:
         raise ConfigError(f"model.dtype is {dtype!r}; choose one of {', '.join(DTYPES)}.")
-    check_block(recipe.model.setdefault("processor", None) or {}, PROCESSOR_KEYS, "model.processor")
+    for name, kinds in (("lead", LEAD_KEYS), ("processor", PROCESSOR_KEYS)):
+        check_block(recipe.model.get(name) or {}, kinds, f"model.{name}")
 
 
 def load_lead_start(recipe: LeadRecipe, args: LeadTrainingArguments) -> tuple[Any, Any]:
@@ -182,6 +197,8 @@ def run_lead_recipe(recipe: LeadRecipe, *, say: Callable[[str], None] = logger.i
         return folder
     if recipe.data.get("streaming") and args.max_steps < 1:
         raise ConfigError("data.streaming is true, so nobody knows the length of the data: set max_steps.")
+    if recipe.model.get("load_in_4bit"):
+        four_bit(args)
     check_output_dir(folder)
     check_optimization(args)
     lead_config(recipe.model["path"], recipe.model.get("lead"), revision=recipe.model.get("revision"))

@@ -162,9 +162,13 @@ class LeadTrainer(ReportTrainer):
             )
         if self._prompting and isinstance(train_dataset, IterableDataset) and args.world_size > 1:
             raise ConfigError(
-                "expert_prompting writes prompts batch by batch, which a stream that one process hands out to others "
-                "does not allow. Use a data set on disk."
+                "expert_prompting does not go with a stream that several processes read. Use a data set on disk."
             )
+
+        if isinstance(train_dataset, IterableDataset):
+            # Accelerate would cut every tensor of a stream's batch to its number of rows, but the first dimension of
+            # pixel values is patches. Each process reads the stream itself and takes its part of the rows.
+            args.accelerator_config.dispatch_batches = False
 
         set_generation_defaults(lead_model, args, end, processing_class.tokenizer.pad_token_id)
 
