@@ -168,7 +168,8 @@ class LeadTrainer(ReportTrainer):
         if isinstance(train_dataset, IterableDataset):
             # Accelerate would cut every tensor of a stream's batch to its number of rows, but the first dimension of
             # pixel values is patches. Each process reads the stream itself and takes its part of the rows.
-            args.accelerator_config.dispatch_batches = False
+            accelerator: Any = args.accelerator_config
+            accelerator.dispatch_batches = False
 
         set_generation_defaults(lead_model, args, end, processing_class.tokenizer.pad_token_id)
 
