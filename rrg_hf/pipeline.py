@@ -25,7 +25,7 @@ from .data.images import read_image
 from .errors import CheckpointError, ConfigError, DataError, ImageReadError
 from .metrics.loading import hub_commit
 from .modeling.lead.adapter_lead import adapter_base, is_adapter, load_adapter
-from .text.cleaning import is_missing
+from .text.cleaning import CLEANERS, is_missing
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,9 @@ class ReportGenerationPipeline(Pipeline):
     image is taken, the first frontal one if the views are known, and the indication. With expert prompting (a LEAD
     setting), the experts' observations are predicted first and written into the prompt.
 
-    Call arguments: `indication` (for inputs that bring none of their own), `batch_size`, and any argument of
-    `generate` (`num_beams`, `max_new_tokens`, `do_sample`, ...).
+    Call arguments: `indication` (for inputs that bring none of their own), `cleaning` (the key of `CLEANERS` by which
+    indications are cleaned; "default" unless the model was trained with another), `use_indication` (False for a model
+    trained without them), `batch_size`, and any argument of `generate` (`num_beams`, `max_new_tokens`, ...).
 
     Returns (on call): for one input a list of {"report": text}, one per returned sequence; for a list of inputs a list
     of such lists; for a data set or a generator an iterator over them.
@@ -133,7 +134,12 @@ class ReportGenerationPipeline(Pipeline):
         _check_length(generate_kwargs.get("max_new_tokens"), self.longest, prompt)
 
     def _sanitize_parameters(
-        self, indication: str | None = None, generate_kwargs: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        indication: str | None = None,
+        cleaning: str | None = None,
+        use_indication: bool | None = None,
+        generate_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         known = {name for name in vars(GenerationConfig()) if not name.startswith("_")} | {
             "generation_config",
@@ -143,10 +149,14 @@ class ReportGenerationPipeline(Pipeline):
         }
         for name in kwargs:
             if name not in known:
-                close = difflib.get_close_matches(name, sorted(known | {"indication", "batch_size"}), n=1)
+                own = {"indication", "cleaning", "use_indication", "batch_size"}
+                close = difflib.get_close_matches(name, sorted(known | own), n=1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
                 raise ConfigError(f"{name!r} is an argument of neither the pipeline nor `generate`.{hint}")
-        preprocess = {} if indication is None else {"indication": indication}
+        if cleaning is not None and cleaning not in CLEANERS:
+            raise ConfigError(f"cleaning is {cleaning!r}; use one of {sorted(CLEANERS)}.")
+        given = {"indication": indication, "cleaning": cleaning, "use_indication": use_indication}
+        preprocess = {name: value for name, value in given.items() if value is not None}
         forward = {**(generate_kwargs or {}), **kwargs}
         if forward:
             self._check_length(forward)
@@ -161,14 +171,31 @@ class ReportGenerationPipeline(Pipeline):
             return []
         return super().__call__(inputs, **kwargs)
 
-    def preprocess(self, input_: Any, indication: str | None = None) -> dict[str, Any]:  # type: ignore[override]
-        """One input as the processor's `prepare_sample` makes it."""
+    def preprocess(self, input_: Any, **settings: Any) -> dict[str, Any]:
+        """One input as the processor's `prepare_sample` makes it; settings as in `model_indication`."""
         image, own = _image_and_indication(input_)
-        text = indication if is_missing(own) else own
         try:
-            return self.processor.prepare_sample(image, None if is_missing(text) else text)
+            return self.processor.prepare_sample(image, self.model_indication(own, **settings))
         except ValueError as error:  # the processor stands alone and knows no error class of this package
             raise ImageReadError(str(error)) from error
+
+    def model_indication(self, own: str | None, **settings: Any) -> str | None:
+        """What the model reads of an indication, which is what it read in training.
+
+        Args:
+            own: the study's own indication, None if it has none.
+            settings: `indication` (for a study without its own), `cleaning`, `use_indication`; the pipeline's by
+                default.
+        """
+        settings = {
+            **self._preprocess_params,
+            **{name: value for name, value in settings.items() if value is not None},
+        }
+        if not settings.get("use_indication", True):
+            return None
+        clean = CLEANERS[settings.get("cleaning", "default")]
+        texts = (own, settings.get("indication"))
+        return next((read for text in texts if not is_missing(text) and (read := clean(text))), None)
 
     def _forward(  # type: ignore[override]
         self, model_inputs: dict[str, Any], **generate_kwargs: Any
@@ -218,7 +245,7 @@ class ReportGenerationPipeline(Pipeline):
         """
         return self.write(
             [
-                self.preprocess({"image": image, "indication": row.get("indication")}, **self._preprocess_params)
+                self.preprocess({"image": image, "indication": row.get("indication")})
                 for image, row in zip(images, rows, strict=True)
             ]
         )
@@ -299,6 +326,8 @@ class ReportModel:
         revision: Hub commit, or "sha256:" and the first 16 digits of the local weights' hash.
         sources: names of the data sets it was trained on, as its training record says; empty if there is none.
         stage: last finished training stage, None if the checkpoint does not say.
+        text_settings: `cleaning` and `use_indication` of its training where they are not the default, for
+            `ReportGenerationPipeline`.
     """
 
     model: Any
@@ -307,6 +336,7 @@ class ReportModel:
     revision: str
     sources: tuple[str, ...] = field(default=())
     stage: str | None = None
+    text_settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def phantom_only(self) -> bool:
@@ -376,6 +406,7 @@ def load_report_model(
         revision=weights_sha256(folder) if folder.is_dir() else hub_commit(text, revision) or revision or "unknown",
         sources=_training_sources(record),
         stage=getattr(config, "training_stage", None),
+        text_settings=_text_settings(record),
     )
 
 
@@ -453,6 +484,17 @@ def _training_record(name: str, revision: str | None) -> dict[str, Any]:
         logger.warning("%s beside the model is not valid JSON; what it was trained on is not known.", _TRAINING_RECORD)
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def _text_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = record.get("hyperparameters")
+    chosen = chosen if isinstance(chosen, Mapping) else {}
+    found: dict[str, Any] = {}
+    if chosen.get("cleaning") in CLEANERS:
+        found["cleaning"] = chosen["cleaning"]
+    if chosen.get("use_indication") is False:
+        found["use_indication"] = False
+    return found
 
 
 def _training_sources(record: Mapping[str, Any]) -> tuple[str, ...]:

@@ -272,3 +272,36 @@ def test_pipeline_reads_files_as_read_image_does(write: ReportGenerationPipeline
     assert np.array_equal(np.asarray(read_image(path)), picture(6))
     expected = write.processor(images=[Image.fromarray(picture(6))], return_tensors="pt")["pixel_values"]
     assert torch.equal(write.preprocess(path)["pixel_values"], expected)
+
+
+def test_indications_are_read_as_in_training(write: ReportGenerationPipeline) -> None:
+    """The collators clean them, so placeholders and line breaks never reach a model."""
+    image, raw = picture(2), "___ year old with  cough.\n1. Fever"
+    clean = write({"image": image, "indication": "year old with cough. Fever"})
+    assert write({"image": image, "indication": raw}) == clean != write(image)
+    assert write(image, indication=raw) == clean
+    assert write({"image": image, "indication": raw}, cleaning="none") != clean
+    assert write({"image": image, "indication": raw}, use_indication=False) == write(image)
+    assert write.model_indication("___", indication="Cough.") == "Cough."
+    assert write.model_indication(None) is None and write.model_indication("XXXX") is None
+    fixed = ReportGenerationPipeline(
+        write.model, write.processor, device="cpu", max_new_tokens=12, indication=raw, cleaning="r2gen_mimic"
+    )
+    assert fixed.model_indication(None) == " year old with cough . fever ."  # as R2Gen leaves it
+    assert fixed.model_indication("Pain.", cleaning=None) == "pain ."
+    with pytest.raises(ConfigError, match=r"cleaning is 'r2gen'; use one of"):
+        write(image, cleaning="r2gen")
+
+
+def test_an_indication_of_placeholders_is_none(write: ReportGenerationPipeline) -> None:
+    assert write(picture(0), indication="___ XXXX") == write(picture(0))
+
+
+@pytest.mark.parametrize("chosen", ["x", {"cleaning": "gone", "use_indication": 0}, {}, None])
+def test_a_training_record_that_says_nothing_usable_changes_nothing(
+    checkpoint: Path, tmp_path: Path, chosen: Any
+) -> None:
+    folder = tmp_path / "demo"
+    shutil.copytree(checkpoint, folder, ignore=shutil.ignore_patterns("backbones"))
+    (folder / "rrg_training.json").write_text(json.dumps({"hyperparameters": chosen}))
+    assert load_report_model(folder).text_settings == {}

@@ -23,6 +23,7 @@ _PACKAGES = (
     "pydicom",
     "pycocoevalcap",
     "nltk",
+    "regex",
 )
 
 

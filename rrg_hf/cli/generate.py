@@ -53,6 +53,7 @@ def generate(
     """
     from ..data.generation_inputs import collect_inputs
     from ..data.report_file import ReportFile
+    from ..errors import ConfigError
     from ..pipeline import ReportGenerationPipeline, load_report_model
 
     place = _device(device)
@@ -60,6 +61,11 @@ def generate(
     _say_ignored(collected)
     loaded = load_report_model(model, revision=revision, max_new_tokens=max_new_tokens)
     _say_model(loaded)
+    if indication is not None and not loaded.text_settings.get("use_indication", True):
+        raise ConfigError(
+            f"{loaded.name} was trained without indications (use_indication: false) and reads none. Leave out "
+            "--indication."
+        )
     if do_sample and num_beams is None:
         num_beams = 1
     generation = {"num_beams": num_beams, "max_new_tokens": max_new_tokens, "do_sample": do_sample}
@@ -67,6 +73,7 @@ def generate(
         loaded.model,
         loaded.processor,
         device=place,
+        **loaded.text_settings,
         **{name: value for name, value in generation.items() if value is not None},
     )
     settings = pipeline.decoding

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from ..evaluation.evidence import EvidenceResult
     from ..evaluation.experts import ExpertResult
     from ..evaluation.inputs import ReportsFile
@@ -97,9 +99,9 @@ def page(
         there = [at for at, study_id in enumerate(rows["study_id"]) if study_id in predicted.reports]
         chosen = rows.select(_spread(there, evidence))
         tested = _evidence(pipeline, chosen, section, bootstrap, seed, batch_size) if len(chosen) else None
-        explain = explain_with(pipeline.model, pipeline.processor)
+        explain = _as_the_model_reads(explain_with(pipeline.model, pipeline.processor), pipeline)
         if expert_config(pipeline.model) is not None:
-            read_experts = read_experts_with(pipeline.model, pipeline.processor)
+            read_experts = _as_the_model_reads(read_experts_with(pipeline.model, pipeline.processor), pipeline)
             scored = _experts(pipeline, rows.select(there), section, label_source, bootstrap, seed, batch_size)
     shown = study_cases(rows, predicted.reports, count=cases, explain=explain, section=section, split=split)
     write_page(
@@ -205,8 +207,18 @@ def _as_written(
         device=_device(device),
         do_sample=False,
         indication=settings.get("indication"),
+        **loaded.text_settings,
         **{name: value for name, value in decoding.items() if value is not None},
     )
+
+
+def _as_the_model_reads(look: Callable[..., Any], pipeline: ReportGenerationPipeline) -> Callable[..., Any]:
+    """`look` with a study's indication as the pipeline passed it to the model."""
+
+    def looked(image: Image.Image, report: str, indication: str | None) -> Any:
+        return look(image, report, pipeline.model_indication(indication))
+
+    return looked
 
 
 def _spread(places: list[int], count: int) -> list[int]:

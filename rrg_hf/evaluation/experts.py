@@ -251,7 +251,7 @@ def score_experts(
         )
     seen = ~np.isnan(probabilities).any(axis=1)
     if ((probabilities[seen] < 0) | (probabilities[seen] > 1)).any():
-        raise DataError("Probabilities must lie between 0 and 1. Were logits given?")
+        raise DataError("Probabilities must lie between 0 and 1; logits must go through a sigmoid first.")
     known = (targets >= 0) & seen[:, None]  # NaN >= 0 is False
     if not np.isin(targets[known], (0.0, 1.0)).all():
         raise DataError("Labels must be 1, 0, or negative or NaN for unknown.")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rrg_hf.cli import app
 from rrg_hf.data.phantom import phantom_splits
-from rrg_hf.data.store import save_studies
+from rrg_hf.data.store import load_studies, save_studies
 from rrg_hf.errors import ConfigError
 from tests.lead_model import make_lead_model
 
@@ -38,3 +38,27 @@ def test_a_wrong_source_of_labels_is_refused_first(data: Path, tmp_path: Path) -
     with pytest.raises(ConfigError, match="label_source is 'radgraph'"):
         arguments = ["page", "-d", str(data), "-m", str(tmp_path), "--label-source", "radgraph"]
         CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_evidence_and_maps_are_of_what_the_model_reads(data: Path, tmp_path: Path) -> None:
+    """An indication's placeholders reach neither the reports nor what explains them."""
+    from PIL import Image
+
+    from rrg_hf.cli.page import _as_the_model_reads
+    from rrg_hf.evaluation import evidence_test
+    from rrg_hf.pipeline import ReportGenerationPipeline
+
+    model, processor = make_lead_model(tmp_path / "lead", expert_prompting=True)
+    pipeline = ReportGenerationPipeline(model, processor, device="cpu", max_new_tokens=8, indication="Cough.")
+    seen: list[str | None] = []
+    look = _as_the_model_reads(lambda image, report, indication: seen.append(indication), pipeline)
+    for indication in ("___ year old.\nPain", None, "XXXX"):
+        look(Image.new("L", (64, 64)), "Clear.", indication)
+    assert seen == ["year old. Pain", "Cough.", "Cough."]
+
+    rows = load_studies(data, "test")
+    tested = evidence_test(pipeline.write_studies, rows, section="findings", bootstrap=20, seed=0, batch_size=4)
+    assert tested.n == 5 and tested.mask_kind == "dataset"
+    shares = {name: entry["changed_share"] for name, entry in tested.regions.items()}
+    assert {"left lung", "right lung", "cardiac silhouette", "background"} <= set(shares)
+    assert max(shares.values()) > 0  # covering a part changes what is written

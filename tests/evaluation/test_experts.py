@@ -135,7 +135,7 @@ def test_rows_without_image_or_label_are_ignored_and_counted() -> None:
     ("change", "error", "message"),
     [
         ({"probabilities": np.zeros((4, 2))}, DataError, "do not fit"),
-        ({"probabilities": np.full((4, 3), 1.5)}, DataError, "Were logits given"),
+        ({"probabilities": np.full((4, 3), 1.5)}, DataError, "through a sigmoid first"),
         ({"targets": np.full((4, 3), 2.0)}, DataError, "1, 0, or negative"),
         ({"targets": np.full((4, 3), -1.0)}, DataError, "No label is known for any of the 4"),
         ({"probabilities": np.full((4, 3), np.nan)}, DataError, "4 without probabilities"),
