@@ -330,16 +330,19 @@ def archive_config(shape: Shape, model_name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def make_archive(folder: Path, shape: Shape) -> tuple[Path, Path]:
-    """Write an archive and its tokenizer.
+def make_archive(folder: Path, shape: Shape, tokenizer: Path | None = None) -> tuple[Path, Path]:
+    """Write an archive and, unless a folder with one and an encoder's config.json is given, its tokenizer.
 
     Returns:
         The tar.gz file and the tokenizer folder, which also holds the encoder's config.json.
     """
-    tokenizer = folder / "tokenizer"
-    if shape.encoder == "bert":
+    if tokenizer is not None:
+        vocabulary = json.loads((tokenizer / "config.json").read_text())["vocab_size"]
+    elif shape.encoder == "bert":
+        tokenizer = folder / "tokenizer"
         vocabulary = wordpiece_folder(tokenizer, shape.cased, bert_config(shape))
     else:
+        tokenizer = folder / "tokenizer"
         vocabulary = byte_level_folder(tokenizer, modernbert_config(shape))
     buffer = io.BytesIO()
     torch.save(archive_weights(shape, vocabulary), buffer)
