@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import typer
@@ -39,6 +40,10 @@ def main() -> None:
         typer.echo(f"rrg: {error}", err=True)
         sys.exit(2)
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # writing to an open file names none
+            where = f"{error.filename}: " if error.filename else ""
+            typer.echo(f"rrg: {where}{error.strerror}. Make space, then run the same command again.", err=True)
+            sys.exit(2)
         if error.filename is None:  # not about a path that somebody gave
             raise
         typer.echo(f"rrg: {error.filename}: {error.strerror}. Choose another file or folder.", err=True)

@@ -211,6 +211,10 @@ class PairIndex:
             connection.execute("COMMIT")
             connection.close()
             temporary.replace(path)
+        except sqlite3.Error as error:
+            raise DataError(
+                f"{path} could not be written ({error}). Is the disk full? Make space or choose another folder."
+            ) from error
         finally:
             connection.close()
             temporary.unlink(missing_ok=True)

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ..errors import ConfigError, DataError
 
+logger = logging.getLogger(__name__)
+
 Reading = TypeVar("Reading")
+Found = TypeVar("Found")
 Progress = Callable[[int], None]
 
 DEFAULT_MEMORY = 50_000
@@ -35,7 +40,8 @@ class ReadingCache:
     """Readings on disk, by reader, its revision and the text's hash.
 
     One SQLite file per reader and revision, readable by its owner only, since readings may quote report text. Safe to
-    share between processes; a killed process leaves it whole.
+    share between processes; a killed process leaves it whole. It only saves time: of a damaged file, or on a full
+    disk, it says so once and does without; a damaged value counts as absent.
 
     Args:
         folder: created if missing.
@@ -44,40 +50,57 @@ class ReadingCache:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._given_up: set[Path] = set()
 
     def path(self, name: str, revision: str) -> Path:
         """File of one reader."""
         return self.folder / f"{name}-{text_key(revision)[:16]}.sqlite"
 
-    def _connect(self, name: str, revision: str) -> sqlite3.Connection:
+    def _use(self, name: str, revision: str, work: Callable[[sqlite3.Connection], Found]) -> Found | None:
+        """What the work returns; None where the file cannot be used."""
         path = self.path(name, revision)
-        if not path.exists():
-            path.touch(mode=0o600)
-        connection = sqlite3.connect(path, timeout=60)
-        connection.execute("CREATE TABLE IF NOT EXISTS readings (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        return connection
+        if path in self._given_up:
+            return None
+        try:
+            if not path.exists():
+                path.touch(mode=0o600)
+            with closing(sqlite3.connect(path, timeout=60)) as connection, connection:
+                columns = "key TEXT PRIMARY KEY, value TEXT NOT NULL, digest TEXT NOT NULL"
+                connection.execute(f"CREATE TABLE IF NOT EXISTS checked ({columns})")
+                return work(connection)
+        except (sqlite3.Error, OSError) as error:
+            self._given_up.add(path)
+            logger.warning(
+                "The cache of readings %s is not used: %s. Everything is read anew; if there is space on the disk, "
+                "remove the file.",
+                path.name,
+                error,
+            )
+            return None
 
     def get(self, name: str, revision: str, keys: Sequence[str]) -> dict[str, str]:
-        """Stored values (JSON) of the keys that are there."""
-        found: dict[str, str] = {}
-        connection = self._connect(name, revision)
-        try:
+        """Stored values (JSON) of the keys that are there and undamaged."""
+
+        def look(connection: sqlite3.Connection) -> dict[str, str]:
+            found: dict[str, str] = {}
             for start in range(0, len(keys), _LOOKUP_CHUNK):
                 chunk = keys[start : start + _LOOKUP_CHUNK]
                 marks = ",".join("?" * len(chunk))
-                found.update(connection.execute(f"SELECT key, value FROM readings WHERE key IN ({marks})", chunk))
-        finally:
-            connection.close()
-        return found
+                rows = connection.execute(f"SELECT key, value, digest FROM checked WHERE key IN ({marks})", chunk)
+                found.update((key, value) for key, value, digest in rows if digest == _digest(key, value))
+            return found
+
+        return self._use(name, revision, look) or {}
 
     def put(self, name: str, revision: str, values: Iterable[tuple[str, str]]) -> None:
-        """Store (key, JSON) pairs; pairs already there stay."""
-        connection = self._connect(name, revision)
-        try:
-            with connection:
-                connection.executemany("INSERT OR IGNORE INTO readings VALUES (?, ?)", values)
-        finally:
-            connection.close()
+        """Store (key, JSON) pairs."""
+        rows = [(key, value, _digest(key, value)) for key, value in values]
+        store = "INSERT OR REPLACE INTO checked VALUES (?, ?, ?)"
+        self._use(name, revision, lambda connection: connection.executemany(store, rows))
+
+
+def _digest(key: str, value: Any) -> str:
+    return text_key(f"{key} {value}")
 
 
 class TextReader(ABC, Generic[Reading]):

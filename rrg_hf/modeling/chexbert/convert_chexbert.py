@@ -25,6 +25,7 @@ _PREFIX = "module."  # the checkpoint was saved from DataParallel
 _POSITION_IDS = "bert.embeddings.position_ids"  # a buffer that older transformers saved
 _HEAD_SIZE = 64  # of BERT in all published sizes
 _ABOUT = "conversion.json"
+_MAX_REUSE = 2  # times its size that a file's weights may add up to; tied weights are stored once
 
 
 def convert_chexbert(
@@ -85,6 +86,8 @@ def _read(source: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
     try:
         # only the zip layout can be mapped; checkpoints of torch before 1.6 are one pickle
         mapped = zipfile.is_zipfile(source)
+        if mapped:
+            _check_stored(source)
         content = torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # damaged bytes can stop the reader anywhere
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
@@ -93,7 +96,9 @@ def _read(source: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
             "Fetch it again."
         ) from error
     if not isinstance(content, dict) or not isinstance(content.get("model_state_dict"), dict):
-        found = sorted(map(str, content))[:5] if isinstance(content, dict) else type(content).__name__
+        found: Any = type(content).__name__
+        if isinstance(content, dict):
+            found = sorted(name for name in content if isinstance(name, str))[:5]
         raise ValueError(f"{source.name} holds {found}, not CheXbert's `model_state_dict`.")
     state: dict[str, torch.Tensor] = {}
     left_out = sorted(str(name) for name in content if name != "model_state_dict")
@@ -105,7 +110,20 @@ def _read(source: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
             state[name] = value
         else:
             raise ValueError(f"{source.name} holds {name}, a {type(value).__name__} where a tensor should be.")
+    declared, there = sum(value.numel() * value.element_size() for value in state.values()), source.stat().st_size
+    if declared > _MAX_REUSE * there:  # views of one number can pose as billions
+        raise ValueError(f"{source.name} has {there} bytes but declares weights of {declared}; this is no checkpoint.")
     return state, left_out
+
+
+def _check_stored(source: Path) -> None:
+    """torch compresses nothing, so whatever would grow on reading was not written by it."""
+    with zipfile.ZipFile(source) as content:
+        members = content.infolist()
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError("it is compressed, which no checkpoint is")
+    if sum(member.file_size for member in members) > source.stat().st_size:
+        raise ValueError("its parts overlap")
 
 
 def _config(state: dict[str, torch.Tensor], num_attention_heads: int | None) -> CheXbertConfig:

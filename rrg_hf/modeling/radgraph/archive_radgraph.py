@@ -9,6 +9,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _MAX_TEXT_BYTES = 4 << 20
 _MAX_WEIGHTS_BYTES = 4 << 30
 _MAX_TOTAL_BYTES = 6 << 30
 _MAX_READ_BYTES = 64 << 20
+_MAX_REUSE = 2  # times its size that a file's weights may add up to; tied weights are stored once
 
 _CONFIG, _WEIGHTS, _VOCABULARY = "config.json", "weights.th", "vocabulary"
 _PADDING_FILE = "non_padded_namespaces"
@@ -147,7 +149,12 @@ def _read_folder(path: Path) -> RadGraphArchive:
 
 
 def _load_weights(file: IO[bytes], name: str) -> dict[str, torch.Tensor]:
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
     try:
+        if zipfile.is_zipfile(file):
+            _check_stored(file, size)
+        file.seek(0)
         weights = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damage happens to cause
         raise _UnfitArchiveError(
@@ -157,7 +164,19 @@ def _load_weights(file: IO[bytes], name: str) -> dict[str, torch.Tensor]:
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in weights.items()
     ):
         raise _UnfitArchiveError(f"{_WEIGHTS} of {name} is not a state dict of names and tensors.")
+    declared = sum(value.numel() * value.element_size() for value in weights.values())
+    if declared > _MAX_REUSE * size:  # views of one number can pose as billions
+        raise _UnfitArchiveError(f"{_WEIGHTS} of {name} has {size} bytes but declares weights of {declared}.")
     return dict(weights)
+
+
+def _check_stored(file: IO[bytes], size: int) -> None:
+    """torch compresses nothing, so whatever would grow on reading was not written by it."""
+    with zipfile.ZipFile(file) as content:
+        members = content.infolist()
+    stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+    if not stored or sum(member.file_size for member in members) > size:
+        raise ValueError("it is compressed, or its parts overlap")
 
 
 def _assemble(name: str, texts: dict[str, bytes], weights: dict[str, torch.Tensor] | None) -> RadGraphArchive:

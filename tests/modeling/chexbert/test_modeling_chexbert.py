@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +172,28 @@ def test_files_that_are_no_checkpoint(tmp_path: Path, checkpoint: Path, tokenize
             convert_chexbert(source, tokenizer_folder, tmp_path / "out")
     with pytest.raises(ValueError, match="no file"):
         convert_chexbert(tmp_path / "nothing.pth", tokenizer_folder, tmp_path / "out")
+
+
+def test_files_that_grow_when_read_are_refused(tmp_path: Path, checkpoint: Path, tokenizer_folder: Path) -> None:
+    """One number posing as a billion embeddings, a compressed file, parts that overlap."""
+    views = make_checkpoint(
+        tmp_path / "views.pth",
+        **{"module.bert.embeddings.word_embeddings.weight": torch.zeros(1).expand(1 << 30, 32)},
+    )
+    assert views.stat().st_size < 1 << 20
+    packed, overlapping = tmp_path / "packed.pth", tmp_path / "overlapping.pth"
+    with zipfile.ZipFile(checkpoint) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for member in source.infolist():
+            target.writestr(member.filename, source.read(member))
+    with zipfile.ZipFile(checkpoint) as source, zipfile.ZipFile(overlapping, "w") as target:
+        for member in source.infolist():
+            target.writestr(member.filename, source.read(member))
+        target.filelist += [max(target.filelist, key=lambda member: member.file_size)] * 50
+        target._didModify = True
+    for path, message in ((views, "declares weights of"), (packed, "compressed"), (overlapping, "overlap")):
+        with pytest.raises(ValueError, match=message):
+            convert_chexbert(path, tokenizer_folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_second_conversion_of_the_same_file_changes_nothing(

@@ -6,6 +6,7 @@ import gzip
 import io
 import pickle
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,3 +164,16 @@ def test_damaged_and_incomplete_archives(tmp_path: Path) -> None:
         write_tar(path, {**FILES, "config.json": broken})
         with pytest.raises(ValueError, match=r"config.json of a.tar.gz"):
             read_archive(path)
+
+
+def test_weights_that_grow_when_read(tmp_path: Path) -> None:
+    """One number posing as a billion, and a weights.th that is compressed inside."""
+    views, stored, packed = io.BytesIO(), io.BytesIO(FILES["weights.th"]), io.BytesIO()
+    torch.save({"a": torch.zeros(1).expand(1 << 30)}, views)
+    with zipfile.ZipFile(stored) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+        for member in source.infolist():
+            target.writestr(member.filename, source.read(member))
+    for content, message in ((views, "declares weights of 4294967296"), (packed, "cannot be read as plain tensors")):
+        write_tar(tmp_path / "a.tar.gz", {**FILES, "weights.th": content.getvalue()})
+        with pytest.raises(ValueError, match=message):
+            read_archive(tmp_path / "a.tar.gz")
