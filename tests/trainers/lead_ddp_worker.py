@@ -1,6 +1,6 @@
 """Run by test_lead_resume.py, alone or under torchrun: trains a tiny LEAD and writes what came out.
 
-Usage: lead_ddp_worker.py MODEL_DIR DATA_DIR OUTPUT_DIR PER_DEVICE_BATCH
+Usage: lead_ddp_worker.py MODEL_DIR DATA_DIR OUTPUT_DIR PER_DEVICE_BATCH [stream]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rrg_hf.trainers.lead_loading import load_lead_processor
 from tests.trainers.conftest import LEAD_SETTINGS, lead_args
 
 
-def main(model_dir: str, data_dir: str, output_dir: str, batch: int) -> None:
+def main(model_dir: str, data_dir: str, output_dir: str, batch: int, stream: bool = False) -> None:
     import torch
 
     studies = load_from_disk(data_dir)
@@ -43,7 +43,7 @@ def main(model_dir: str, data_dir: str, output_dir: str, batch: int) -> None:
     trainer = LeadTrainer(
         model,
         args,
-        studies["train"],
+        studies["train"].to_iterable_dataset() if stream else studies["train"],
         studies["validation"].select(range(4)),  # an odd one would be counted twice to fill a batch
         load_lead_processor(model_dir, image_size=32),
     )
@@ -61,4 +61,4 @@ def main(model_dir: str, data_dir: str, output_dir: str, batch: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:] == ["stream"])

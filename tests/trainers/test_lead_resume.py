@@ -76,7 +76,8 @@ def test_the_best_checkpoint_is_kept(make_lead_trainer: MakeLeadTrainer, studies
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one(lead_dirs: dict[str, Path], studies_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", ["on disk", "stream"])
+def test_two_processes_equal_one(data: str, lead_dirs: dict[str, Path], studies_dir: Path, tmp_path: Path) -> None:
     worker = Path(__file__).with_name("lead_ddp_worker.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(worker.parents[2])}
     results = []
@@ -86,6 +87,7 @@ def test_two_processes_equal_one(lead_dirs: dict[str, Path], studies_dir: Path, 
     ):
         out = tmp_path / name
         command = [*launcher, str(worker), str(lead_dirs["qwen3_vl"]), str(studies_dir), str(out), str(batch)]
+        command += ["stream"] * (data == "stream")
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
         record = json.loads((out / "results.json").read_text())
