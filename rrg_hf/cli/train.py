@@ -88,6 +88,7 @@ def _start_logging() -> Callable[[str], None]:
     )
     for name in ("httpx", "datasets", "filelock"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("huggingface_hub").propagate = False  # prints itself; passed on, every line comes twice
 
     def say(line: str) -> None:
         if main_process:

@@ -10,7 +10,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from ..errors import CheckpointError, ConfigError
-from .palm_loading import UNUSABLE, one_line
+from .palm_loading import UNUSABLE, one_line, read_config_json
 from .setting_types import check_keys
 
 # model_type of a plain backbone or of its LEAD model -> name in the classes
@@ -27,21 +27,12 @@ def lead_family(path: str | os.PathLike[str], *, revision: str | None = None) ->
     Raises:
         CheckpointError: no checkpoint there, or one of another architecture.
     """
-    from transformers import PreTrainedConfig
-
-    name = os.fspath(path)
-    try:
-        found, _ = PreTrainedConfig.get_config_dict(name, revision=revision)
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise CheckpointError(
-            f"No model could be found at {name!r}. Give a folder with config.json and model.safetensors, or a Hub id."
-        ) from error
-    kind = str(found.get("model_type"))
+    kind = str(read_config_json(path, revision=revision).get("model_type", "an unnamed architecture"))
     family = _FAMILIES.get(kind.removeprefix("lead_"))
     if family is None:
         raise CheckpointError(
-            f"{name} is a checkpoint of {kind!r}. LEAD stands on {', '.join(sorted(_FAMILIES))} backbones (Qwen3-VL, "
-            "InternVL in its -hf form, Mistral 3 and Ministral 3)."
+            f"{os.fspath(path)} is a checkpoint of {kind!r}. LEAD stands on {', '.join(sorted(_FAMILIES))} "
+            "backbones (Qwen3-VL, InternVL in its -hf form, Mistral 3 and Ministral 3)."
         )
     return family, kind.startswith("lead_")
 

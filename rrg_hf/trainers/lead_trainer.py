@@ -110,7 +110,7 @@ class LeadTrainer(ReportTrainer):
             raise ConfigError(
                 f"The model is in {lead_model.dtype}, but neither bf16 nor fp16 is set: what trains is kept in "
                 "float32 and needs mixed precision beside frozen 16-bit weights. Set bf16=True, or load with "
-                "dtype='float32'."
+                "dtype='float32' (model.dtype in a recipe)."
             )
         if getattr(lead_model, "is_quantized", False) and not args.uses_lora:
             raise ConfigError(

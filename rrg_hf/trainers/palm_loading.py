@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -21,6 +22,34 @@ _SMALLEST_VOCABULARY = 10  # more than special tokens alone
 _HUB_KWARGS = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
 
 
+def read_config_json(path: str | os.PathLike[str], **hub_kwargs: Any) -> dict[str, Any]:
+    """What config.json of a checkpoint holds; nothing else is read.
+
+    Args:
+        path: folder or Hub id.
+        **hub_kwargs: download options such as `revision`.
+
+    Raises:
+        CheckpointError: no such folder or repository, one without config.json, no connection, or a file that holds
+            something else. The message says which.
+    """
+    from transformers import PreTrainedConfig
+
+    name = os.fspath(path)
+    what_to_do = "Give a folder with config.json and model.safetensors, or a Hub id."
+    folder = Path(name)
+    if folder.is_dir() and not (folder / (hub_kwargs.get("subfolder") or "") / "config.json").is_file():
+        raise CheckpointError(f"No model could be found at {name!r}: the folder has no config.json. {what_to_do}")
+    try:
+        found, _ = PreTrainedConfig.get_config_dict(name, **hub_kwargs)
+    except (OSError, ValueError, AttributeError, TypeError) as error:  # a config.json may hold any JSON
+        reason = one_line(error).removesuffix(".")
+        raise CheckpointError(f"No model could be found at {name!r} ({reason}). {what_to_do}") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"config.json of {name} holds a {type(found).__name__}, not a configuration.")
+    return found
+
+
 def read_palm_config(
     path: str | os.PathLike[str], *, hub_kwargs: Mapping[str, Any] | None = None, **settings: Any
 ) -> PalmConfig:
@@ -35,19 +64,10 @@ def read_palm_config(
         CheckpointError: no folder or no config there, a checkpoint of another architecture, or a damaged config.json.
         ConfigError: a setting that cannot work, or one that weights of other shapes would be needed for.
     """
-    from transformers import PreTrainedConfig
-
     from ..modeling.palm import PalmConfig
 
     name = os.fspath(path)
-    try:
-        found, _ = PreTrainedConfig.get_config_dict(name, **(hub_kwargs or {}))
-    except (OSError, ValueError, AttributeError, TypeError) as error:  # a config.json may hold any JSON
-        raise CheckpointError(
-            f"No model could be found at {name!r}. Give a folder with config.json and model.safetensors, or a Hub id."
-        ) from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"config.json of {name} holds a {type(found).__name__}, not a configuration.")
+    found = read_config_json(path, **(hub_kwargs or {}))
     model_type = found.get("model_type")
     if model_type != "palm":
         kind = repr(model_type) if model_type else "an architecture that its config.json does not name"

@@ -427,4 +427,7 @@ class ReportTrainingArguments(TrainingArguments):
             return cls(**converted)
         # ConfigError is this class's own; the others are what TrainingArguments itself refuses
         except (ConfigError, ValueError, TypeError, ImportError) as error:
-            raise ConfigError(f"{where}: {' '.join(str(error).split())}") from error
+            told = " ".join(str(error).split())
+            if "use_cpu" in told:  # what TrainingArguments says of 16-bit floats on a machine without a GPU for them
+                told += " Set use_cpu to true for a run without a GPU."
+            raise ConfigError(f"{where}: {told}") from error

@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rrg_hf.cli import app
-from rrg_hf.cli.train import overrides_from
+from rrg_hf.cli.train import _start_logging, overrides_from
 from rrg_hf.data.phantom import phantom_splits
 from rrg_hf.errors import ConfigError
 from tests.tiny_palm import make_tiny_palm
@@ -22,10 +22,20 @@ runner = CliRunner()
 
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    root, hub = logging.getLogger(), logging.getLogger("huggingface_hub")
+    handlers, level, propagate = list(root.handlers), root.level, hub.propagate
     yield
-    root.handlers[:], root.level = handlers, level
+    root.handlers[:], root.level, hub.propagate = handlers, level, propagate
+
+
+def test_a_line_of_the_hub_comes_once(capfd: pytest.CaptureFixture[str]) -> None:
+    import huggingface_hub  # noqa: F401  # its logger gets a handler of its own
+
+    logging.getLogger().handlers.clear()
+    _start_logging()
+    logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s.")
+    assert capfd.readouterr().err.count("Retrying in 1s.") <= 1
+    assert not logging.getLogger("huggingface_hub").propagate
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from rrg_hf.errors import CheckpointError, ConfigError
 from rrg_hf.trainers.lead_loading import lead_config, lead_family, load_lead, load_lead_processor
+from rrg_hf.trainers.palm_loading import read_config_json
 from tests.trainers.conftest import LEAD_SETTINGS
 
 
@@ -25,6 +26,20 @@ def test_families(lead_dirs: dict[str, Path], tmp_path: Path, palm_dir: Path) ->
         lead_family(palm_dir)
     with pytest.raises(CheckpointError, match="No model could be found at"):
         lead_family(tmp_path / "absent")
+    with pytest.raises(CheckpointError, match=r"No model could be found.*the folder has no config\.json"):
+        lead_family(lead_dirs["qwen3_vl"].parent)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", '"lead"', '{"model_type": "lead_qwen3_vl"', "{}"])
+def test_a_config_that_is_no_configuration_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(CheckpointError):
+        lead_family(tmp_path)
+
+
+def test_a_hub_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"at 'nobody/model' \(We couldn't connect.*\)\. Give a folder"):
+        read_config_json("nobody/model", cache_dir=tmp_path, local_files_only=True)
 
 
 def test_settings(lead_dirs: dict[str, Path], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -268,10 +269,19 @@ def test_an_example_is_valid_and_says_what_the_defaults_are(path: Path, tmp_path
     plain = LeadTrainingArguments(str(tmp_path), use_cpu=True)
     # Not the paper's; the file says why where it differs from the default.
     told = {"output_dir", "label_source", "bf16", "use_cpu", "dataloader_num_workers", "report_to"}
-    told |= {"gradient_checkpointing", "eval_generate_samples"}
+    told |= {"activation_checkpointing", "eval_generate_samples"}
     for name in set(recipe.training) - told:
         assert getattr(args, name) == getattr(plain, name), name
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps, args.lora_r) == (5, 6, 64)
+
+
+def test_an_example_without_a_gpu_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"training: .*bf16.* Set use_cpu to true for a run without a GPU\."):
+        load_lead_recipe(EXAMPLE_FILES[0], [f"output_dir={tmp_path}"]).arguments()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # of a setting with an outdated name
+        load_lead_recipe(EXAMPLE_FILES[0], [f"output_dir={tmp_path}", "use_cpu=true"]).arguments()
 
 
 @pytest.mark.parametrize("path", EXAMPLE_FILES, ids=lambda path: path.stem)

@@ -29,6 +29,8 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
 def test_missing_and_damaged_checkpoints(tmp_path: Path, palm_dir: Path) -> None:
     with pytest.raises(CheckpointError, match="No model could be found"):
         load_palm(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match=r"No model could be found.*the folder has no config\.json"):
+        load_palm(tmp_path)
     for name in ("config.json", "generation_config.json"):
         (tmp_path / name).write_text((palm_dir / name).read_text())
     (tmp_path / "model.safetensors").write_bytes(b"half")
