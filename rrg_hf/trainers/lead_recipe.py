@@ -209,7 +209,9 @@ def run_lead_recipe(recipe: LeadRecipe, *, say: Callable[[str], None] = logger.i
     )
     if args.disable_tqdm:
         trainer.remove_callback(PrinterCallback)  # it would print every line of train_log.jsonl instead
-    weights = list(trainer.report_model.parameters())
+    # PEFT keeps the originals of the modules that train whole; they are no part of the model
+    named = trainer.report_model.named_parameters()
+    weights = [weight for name, weight in named if ".original_module." not in name]
     trained = sum(weight.numel() for weight in weights if weight.requires_grad)
     say(f"training_mode {args.training_mode}: {trained:,} of {sum(w.numel() for w in weights):,} parameters train")
     checkpoint = get_last_checkpoint(str(folder)) if folder.is_dir() else None

@@ -478,7 +478,8 @@ class ReportTrainer(Trainer):
         self._load_weights(folder)
 
     def _load_best_model(self) -> None:
-        logger.info("Keeping %s (%s).", self.state.best_model_checkpoint, self.state.best_metric)
+        best, name = self.state.best_metric, self.args.metric_for_best_model
+        logger.info("Keeping the best checkpoint, %s (%s %.4g).", self.state.best_model_checkpoint, name, best)
         self._load_weights(Path(str(self.state.best_model_checkpoint)))
 
     # --- training and interruption -----------------------------------------------------------------------------------

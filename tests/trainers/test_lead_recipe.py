@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 from datasets import DatasetDict
+from safetensors.torch import load_file
 
 from rrg_hf.errors import CheckpointError, ConfigError, DataError
 from rrg_hf.modeling.lead import LeadConfig
@@ -173,6 +174,11 @@ def finished(
 def test_a_run_says_what_trains_and_what_came_out(finished: tuple[Path, list[str]]) -> None:
     root, lines = finished
     assert lines[0].startswith("training_mode hybrid: ") and lines[0].endswith(" parameters train")
+    trained, total = (int(word.replace(",", "")) for word in lines[0].split() if word[0].isdigit())
+    whole = sum(weight.numel() for weight in load_lead(root / "out").parameters())
+    lora = load_file(root / "out" / "adapter" / "adapter_model.safetensors")
+    assert total == whole + sum(lora[name].numel() for name in lora if ".lora_A." in name or ".lora_B." in name)
+    assert trained == sum(value.numel() for value in lora.values())
     assert lines[1].startswith("starts from ") and lines[1].endswith("qwen3_vl")
     assert "finished at step 2" in lines[2] and "best rules_micro_f1" in lines[2]
     assert load_lead(root / "out").config.lead_config.gate_rank == 4
