@@ -16,7 +16,14 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig, Pipeline
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    GenerationConfig,
+    Pipeline,
+)
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 
@@ -38,6 +45,7 @@ _TRAINING_RECORD = "rrg_training.json"
 _NEUTRAL = {"repetition_penalty": 1.0, "length_penalty": 1.0}
 # A damaged file, or a value of the wrong type in one, can fail anywhere in a configuration or a tokenizer.
 _UNUSABLE = (OSError, ImportError, ValueError, TypeError, AttributeError, KeyError, StrictDataclassError)
+_AS_LEAD = " Or load it with its LEAD class and save that: a fresh LEAD model writes what its backbone does."
 
 
 class ReportGenerationPipeline(Pipeline):
@@ -376,7 +384,7 @@ def load_report_model(
     if model_class is None or not model_class.__module__.startswith(f"{__package__}."):
         raise CheckpointError(
             f"{text} is a checkpoint of {config.model_type!r}, which writes no reports here. Give a model trained "
-            "with `rrg train` (PALM or LEAD)."
+            "with `rrg train` (PALM or LEAD)." + (_AS_LEAD if f"lead_{config.model_type}" in CONFIG_MAPPING else "")
         )
     _check_length(max_new_tokens, _longest_report(config))
     try:

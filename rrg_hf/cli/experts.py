@@ -120,6 +120,8 @@ def show(result: ExpertResult) -> None:
         counts = [f"{entry[key]:,}" for key in ("positives", "negatives", "unknown")]
         table.add_row(name, *counts, area["text"], area["interval"], right["text"])
     console.print(scores, table)
+    if result.protocol.get("expert_loss_weight") == 0:
+        console.print("The model's expert_loss_weight is 0: nobody taught its experts these labels.")
     for name, reason in result.absent.items():
         console.print(f"{name} has no AUROC: {reason}.", markup=False)
     counts = result.protocol["counts"]

@@ -200,6 +200,7 @@ def evaluate_experts(
     ]
     sources = {str(name) for name in rows.unique("source") if name} if "source" in rows.column_names else set()
     result.protocol |= {
+        "expert_loss_weight": config.expert_loss_weight,
         "label_source": label_source,
         "section": section if label_source in ("rules", "chexbert") else None,
         "policy": None if label_source == COLUMN else policy,

@@ -200,7 +200,7 @@ def require_prepared(name: str, model: PathLike | None = None) -> str:
     if preparation(folder) is None:
         raise ConfigError(
             f"{name} is not prepared: there is nothing in {folder}. Run: rrg metrics prepare {name}; or give a folder "
-            "or Hub id as model. Where a metric has the backend 'rules', that one needs no weights."
+            "or Hub id as model. Where a metric has the backend 'rules', or label_source is 'rules', none are needed."
         )
     return str(folder)
 

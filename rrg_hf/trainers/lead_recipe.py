@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..metrics.artifacts import require_prepared
 from .checkpoints import is_finished
 from .lead_config import LeadTrainingArguments
 from .lead_loading import lead_config, load_lead, load_lead_processor
@@ -201,7 +202,9 @@ def run_lead_recipe(recipe: LeadRecipe, *, say: Callable[[str], None] = logger.i
         four_bit(args)
     check_output_dir(folder)
     check_optimization(args)
-    lead_config(recipe.model["path"], recipe.model.get("lead"), revision=recipe.model.get("revision"))
+    config = lead_config(recipe.model["path"], recipe.model.get("lead"), revision=recipe.model.get("revision"))
+    if args.label_source == "chexbert" and config.lead_config.expert_loss_weight > 0:
+        require_prepared("chexbert", args.label_model)
     train_dataset, eval_dataset = load_data(recipe.data)
     model, processor = load_lead_start(recipe, args)
     trainer = LeadTrainer(

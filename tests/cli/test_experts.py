@@ -41,6 +41,15 @@ def run(*arguments: str | Path) -> Result:
     return result
 
 
+def test_experts_that_no_label_taught_are_named(checkpoint: Path, data: Path, tmp_path: Path) -> None:
+    make_lead_model(tmp_path / "vanilla", fusion="none", expert_loss_weight=0)
+    for model, told in ((checkpoint, False), (tmp_path / "vanilla", True)):
+        output = tmp_path / f"{model.name}.json"
+        result = run(model, "--data", data, "--bootstrap", "0", "-o", output)
+        assert ("expert_loss_weight is 0" in result.output) is told
+        assert (ExpertResult.load(output).protocol["expert_loss_weight"] == 0) is told
+
+
 def test_scores_and_probabilities_are_written(checkpoint: Path, data: Path, tmp_path: Path) -> None:
     output, rows = tmp_path / "experts.json", tmp_path / "rows.jsonl"
     arguments = ("--label-source", "study", "--bootstrap", 30, "--probabilities", rows, "--batch-size", 3)

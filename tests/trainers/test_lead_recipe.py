@@ -186,6 +186,16 @@ def test_a_run_says_what_trains_and_what_came_out(finished: tuple[Path, list[str
     assert (record["method"], record["finished"], record["global_step"]) == ("lead", True, 2)
 
 
+def test_a_missing_chexbert_is_named_before_weights_are_read(
+    lead_dirs: dict[str, Path], studies_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rrg_hf.trainers.lead_recipe.load_lead_start", lambda *_: pytest.fail("read weights"))
+    monkeypatch.setattr("rrg_hf.metrics.artifacts.prepared_folder", lambda name: tmp_path / name)
+    path = write(recipe_dict(lead_dirs["qwen3_vl"], studies_dir, tmp_path / "out"), tmp_path)
+    with pytest.raises(ConfigError, match=r"chexbert is not prepared.*label_source is 'rules'"):
+        run_lead_recipe(load_lead_recipe(path, ["label_source=chexbert"]))
+
+
 def test_a_finished_run_is_left_alone(finished: tuple[Path, list[str]]) -> None:
     root, _ = finished
     before = {path: path.stat().st_mtime_ns for path in (root / "out").rglob("*")}

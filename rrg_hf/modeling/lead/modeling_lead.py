@@ -314,6 +314,11 @@ class LeadForCausalLMMixin(_LoadsPlainBackbone):
         self.lm_head = nn.Linear(text_config.hidden_size, text_config.vocab_size, bias=False)
         self.post_init()  # type: ignore[attr-defined]
 
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        """The old name of `is_activation_checkpointing`, which PEFT and TRL read and transformers warns of."""
+        return self.is_activation_checkpointing  # type: ignore[attr-defined]
+
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,9 @@ def test_gradient_checkpointing_changes_nothing(family: str, backbones: dict[str
         if settings is not None:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
             model.enable_input_require_grads()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # PEFT and TRL read the old name, on behalf of users who cannot change that
+            assert model.is_gradient_checkpointing is model.is_activation_checkpointing is (settings is not None)
         model(**batch, labels=batch["input_ids"], use_cache=False).loss.backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     for other in gradients[1:]:
