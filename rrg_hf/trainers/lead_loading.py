@@ -10,6 +10,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from ..errors import CheckpointError, ConfigError
+from ..modeling.lead.adapter_lead import is_adapter
 from .palm_loading import UNUSABLE, one_line, read_config_json
 from .setting_types import check_keys
 
@@ -92,6 +93,11 @@ def load_lead(
     from ..modeling import lead
 
     name = os.fspath(path)
+    if is_adapter(name, revision=revision):
+        raise CheckpointError(
+            f"{name} is an adapter. Training starts from whole models: give the merged one, which a finished run has "
+            "in its output folder (with merge_adapter, the default)."
+        )
     config = lead_config(path, settings, revision=revision)
     family, is_lead = lead_family(path, revision=revision)
     model_class = getattr(lead, f"Lead{family}ForCausalLM")
@@ -103,6 +109,12 @@ def load_lead(
     except (RuntimeError, SafetensorError, ImportError, *UNUSABLE) as error:
         raise CheckpointError(f"The checkpoint {name} cannot be loaded: {one_line(error)}") from error
     model, info = loaded
+    left = sorted(info["unexpected_keys"]) if is_lead else []
+    if left:
+        raise CheckpointError(
+            f"{name} has {len(left)} trained weights that these settings of `lead` have no place for, first "
+            f"{left[:3]}. A LEAD checkpoint keeps its shapes: leave its settings, or start from the plain backbone."
+        )
     missing = sorted(info["missing_keys"])
     if missing:  # transformers fills them with random numbers
         raise CheckpointError(

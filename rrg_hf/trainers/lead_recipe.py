@@ -11,9 +11,10 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..metrics.artifacts import require_prepared
-from .checkpoints import is_finished
+from .checkpoints import is_finished, read_metadata
 from .lead_config import LeadTrainingArguments
 from .lead_loading import lead_config, load_lead, load_lead_processor
+from .palm_loading import UNUSABLE, one_line, read_config_json
 from .preflight import check_optimization, check_output_dir
 from .recipe_file import DATA_KEYS, apply_override, check_arguments, check_block, check_data, load_data, read_blocks
 from .setting_types import check_keys
@@ -171,6 +172,38 @@ def four_bit(args: LeadTrainingArguments) -> Any:
     )
 
 
+def check_same_model(there: Path, folder: Path, recipe: LeadRecipe, args: LeadTrainingArguments) -> None:
+    """Refuse to take the run in a folder for one of another row: other settings of `lead`, or another training mode.
+
+    Args:
+        there: the checkpoint that would be left as it is or gone on from.
+        folder: the output folder, for the message.
+        recipe: what was asked for.
+        args: its training arguments.
+
+    Raises:
+        ConfigError: names each setting that differs.
+    """
+    from ..modeling.lead import LeadConfig
+
+    asked = recipe.model.get("lead") or {}
+    try:
+        wanted = {name: LeadConfig(**asked).to_dict()[name] for name in asked}
+    except UNUSABLE as error:
+        raise ConfigError(f"These settings of model.lead cannot work: {one_line(error)}") from error
+    held = read_config_json(there).get("lead_config") or {}
+    hyperparameters = (read_metadata(there) or {}).get("hyperparameters") or {}  # those that are not the default
+    mode = hyperparameters.get("training_mode", LeadTrainingArguments.training_mode)
+    pairs = {f"model.lead.{name}": (held.get(name), value) for name, value in wanted.items() if name in held}
+    pairs["training_mode"] = (mode, args.training_mode)
+    other = [f"{name} {old!r}, not {new!r}" for name, (old, new) in pairs.items() if old != new]
+    if other:
+        raise ConfigError(
+            f"{folder} holds a run of another model ({'; '.join(other)}). Choose another training.output_dir, or "
+            "delete that folder."
+        )
+
+
 def run_lead_recipe(recipe: LeadRecipe, *, say: Callable[[str], None] = logger.info) -> Path:
     """Train by a recipe. A finished run is left as it is; an interrupted one goes on from its last checkpoint.
 
@@ -193,7 +226,11 @@ def run_lead_recipe(recipe: LeadRecipe, *, say: Callable[[str], None] = logger.i
     check_lead_recipe(recipe)
     args = recipe.arguments()
     folder = Path(str(args.output_dir))
-    if is_finished(folder, LeadTrainer.method):
+    checkpoint = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+    finished = is_finished(folder, LeadTrainer.method)
+    if finished or checkpoint:
+        check_same_model(folder if finished else Path(str(checkpoint)), folder, recipe, args)
+    if finished:
         say(f"finished earlier in {folder}; delete that folder to train it again.")
         return folder
     if recipe.data.get("streaming") and args.max_steps < 1:
@@ -217,7 +254,6 @@ def run_lead_recipe(recipe: LeadRecipe, *, say: Callable[[str], None] = logger.i
     weights = [weight for name, weight in named if ".original_module." not in name]
     trained = sum(weight.numel() for weight in weights if weight.requires_grad)
     say(f"training_mode {args.training_mode}: {trained:,} of {sum(w.numel() for w in weights):,} parameters train")
-    checkpoint = get_last_checkpoint(str(folder)) if folder.is_dir() else None
     say(f"goes on from {Path(checkpoint).name}" if checkpoint else f"starts from {recipe.model['path']}")
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()

@@ -186,6 +186,28 @@ def test_a_run_says_what_trains_and_what_came_out(finished: tuple[Path, list[str
     assert (record["method"], record["finished"], record["global_step"]) == ("lead", True, 2)
 
 
+def test_a_folder_of_another_row_is_refused(finished: tuple[Path, list[str]], tmp_path: Path) -> None:
+    root, _ = finished
+    interrupted = tmp_path / "out"
+    shutil.copytree(next((root / "out").glob("checkpoint-*")), interrupted / "checkpoint-1")
+    for folder in (root / "out", interrupted):
+        for override, told in (("model.lead.fusion=add", r"model\.lead\.fusion 'gate', not 'add'"),
+                               ("training_mode=llm", "training_mode 'hybrid', not 'llm'")):  # fmt: skip
+            recipe = load_lead_recipe(root / "recipe.yaml", [override, f"output_dir={folder}"])
+            with pytest.raises(ConfigError, match=rf"holds a run of another model \({told}\)"):
+                run_lead_recipe(recipe)
+
+
+def test_training_starts_from_a_whole_model_that_keeps_its_shapes(finished: tuple[Path, list[str]]) -> None:
+    root, _ = finished
+    with pytest.raises(CheckpointError, match=r"is an adapter\. Training starts from whole models"):
+        load_lead(root / "out" / "adapter")
+    with pytest.raises(CheckpointError, match="trained weights that these settings of `lead` have no place for"):
+        load_lead(root / "out", {"fusion": "none"})
+    with pytest.raises(CheckpointError, match="keeps its shapes"):
+        load_lead(root / "out", {"projection": "shared"})
+
+
 def test_a_missing_chexbert_is_named_before_weights_are_read(
     lead_dirs: dict[str, Path], studies_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
