@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,12 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TQDM_DISABLE", "1")
+
+# One empty folder of dynamic modules for the whole run: what an earlier run left in the home must not make a test
+# pass, and a process keeps the first such folder it imports from, so tests must not set their own.
+_modules = tempfile.TemporaryDirectory(prefix="rrg_hf_modules_")
+atexit.register(_modules.cleanup)
+os.environ["HF_MODULES_CACHE"] = _modules.name
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,6 @@ FOLDER = Path(__file__).parents[3] / "rrg_hf" / "metrics" / "radgraph_f1"
 PAIR = {"predictions": ["No effusion. Mild edema.", ""], "references": ["No effusion.", "No effusion."]}
 
 
-@pytest.fixture(autouse=True)
-def module_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluate.config.HF_MODULES_CACHE", str(tmp_path / "modules"), raising=False)
-
-
 def test_rules(tmp_path: Path) -> None:
     metric = evaluate.load(str(FOLDER), backend="rules", keep_in_memory=True)
     scores = metric.compute(**PAIR, per_sample=True)
